@@ -35,11 +35,11 @@ class Used(NamedTuple):
     cpu: float
     wall: float
     peak: float  # MiB of the first process
-    said: dict[str, Any]
+    reply: dict[str, Any]
 
 
 def timed(command: Sequence[str]) -> Used:
-    """Run a command to its end; ours say something as JSON on standard output."""
+    """Run a command to its end; ours print JSON on standard output."""
     ours = command[0] == sys.executable
     with tempfile.TemporaryFile() as out, Path(os.devnull).open("wb") as null:
         start = time.monotonic()
@@ -50,12 +50,12 @@ def timed(command: Sequence[str]) -> Used:
         if child.returncode not in ((0, 1) if command[0] == "rg" else (0,)):  # 1: rg found nothing
             raise SystemExit(f"{' '.join(command)} failed with {child.returncode}")
         out.seek(0)
-        said = json.load(out) if ours else {}
-    # rusage counts what this process held before exec, so ours say themselves what they held
-    return Used(usage.ru_utime + usage.ru_stime, wall, said.get("peak", 0.0), said)
+        reply = json.load(out) if ours else {}
+    # rusage counts what this process held before exec, so ours report their own peak
+    return Used(usage.ru_utime + usage.ru_stime, wall, reply.get("peak", 0.0), reply)
 
 
-# ── what is measured, each in a process of its own ──────────────────────────────────────────────────────────
+# ── the measurements, each in a process of its own ──────────────────────────────────────────────────────────
 
 
 def child_scan(path: str, double: bool) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def child_scan(path: str, double: bool) -> dict[str, Any]:
     pool.tune()
     signatures = [*load().signatures(), *parsers.OPENERS]
     if double:
-        # as many states again: the same gates, asked to end in what no log has,
+        # as many states again: the same gates, with an end that no log has,
         # without anchors in their middle
         plain = [
             scan.gate_of(s).decode("latin-1").replace(r"(?:^|\r)", "!").replace(r"(?:$|\r)", "!") for s in signatures
@@ -164,7 +164,7 @@ def ratio(found: dict[str, list[Used]], a: str, b: str, what: str = "cpu", less:
     return f"{statistics.median(every):.2f} ({min(every):.2f} to {max(every):.2f})"
 
 
-def tell(name: str, found: dict[str, list[Used]]) -> None:
+def report_row(name: str, found: dict[str, list[Used]]) -> None:
     print(f"== {name}")
     for command, runs in found.items():
         cpu, wall = statistics.median(u.cpu for u in runs), statistics.median(u.wall for u in runs)
@@ -174,19 +174,19 @@ def tell(name: str, found: dict[str, list[Used]]) -> None:
         )
 
 
-def recall(corpus: Any, said: dict[str, Any]) -> str:
+def recall(corpus: Any, reply: dict[str, Any]) -> str:
     """Every planted event by count, by line where the caps keep all of them; every line count."""
-    lines_wrong = sum(1 for path, n in corpus.lines.items() if said["lines"].get(path) != n)
-    got = {(path, line, name) for path, line, names in said["rows"] for name in names}
+    lines_wrong = sum(1 for path, n in corpus.lines.items() if reply["lines"].get(path) != n)
+    got = {(path, line, name) for path, line, names in reply["rows"] for name in names}
     due: dict[tuple[str, str], list[int]] = {}
     for path, line, name in corpus.events:
         due.setdefault((path, name), []).append(line)
-    kept = {(path, line, name) for (path, name), lines in due.items() if len(lines) <= 32 for line in lines}
+    quoted = {(path, line, name) for (path, name), lines in due.items() if len(lines) <= 32 for line in lines}
     total: dict[str, int] = {}
     for _, _, name in corpus.events:
         total[name] = total.get(name, 0) + 1
-    missed = sum(max(0, n - said["counts"].get(name, 0)) for name, n in total.items())
-    by_line = f"{len(kept)} by line, {len(kept - got)} not there"
+    missed = sum(max(0, n - reply["counts"].get(name, 0)) for name, n in total.items())
+    by_line = f"{len(quoted)} by line, {len(quoted - got)} missing"
     return f"{len(corpus.events)} planted, {missed} missed; {by_line}; {lines_wrong} line counts wrong"
 
 
@@ -203,15 +203,15 @@ def ranks(b: Bench) -> None:
         "wc -l": ["sh", "-c", f"find {path} -type f -print0 | xargs -0 cat | wc -l"],
     }
     found = b.turns(commands)
-    tell(f"64 ranks, {corpus.bytes >> 20} MiB, 1 event in 1,000 lines", found)
+    report_row(f"64 ranks, {corpus.bytes >> 20} MiB, 1 event in 1,000 lines", found)
     print(f"   scan / rg {ratio(found, 'scan', 'rg')}; scan / wc {ratio(found, 'scan', 'wc -l')}")
     print(f"   analyze / rg {ratio(found, 'analyze', 'rg')}; less 1.5 s {ratio(found, 'analyze', 'rg', less=1.5)}")
     print(f"   2 workers / 1, wall {ratio(found, 'analyze -j2', 'analyze', 'wall')}")
-    print(f"   {recall(corpus, found['scan'][0].said)}")
+    print(f"   {recall(corpus, found['scan'][0].reply)}")
     verdicts = {
-        json.dumps(u.said["verdict"], sort_keys=True) for name in ("analyze", "analyze -j2") for u in found[name]
+        json.dumps(u.reply["verdict"], sort_keys=True) for name in ("analyze", "analyze -j2") for u in found[name]
     }
-    verdict = found["analyze"][0].said["verdict"]
+    verdict = found["analyze"][0].reply["verdict"]
     print(f"   {len(verdicts)} verdict; {verdict['pattern']}, rank {verdict['culprit']['ranks']} of {corpus.culprit}")
 
 
@@ -220,15 +220,15 @@ def files(b: Bench) -> None:
 
     corpus = make(b.folder / "files", max(64, int(16384 * b.scale)), 64 << 10, b.seed + 1)
     found = b.turns({"analyze -j2": ours("analyze", corpus.folder, "--jobs", "2"), "rg -j2": b.rg(corpus.folder, 2)})
-    tell(f"{len(corpus.lines)} logs of 64 KiB", found)
-    said = found["analyze -j2"][0].said
+    report_row(f"{len(corpus.lines)} logs of 64 KiB", found)
+    reply = found["analyze -j2"][0].reply
     print(
         f"   analyze / rg, wall {ratio(found, 'analyze -j2', 'rg -j2', 'wall')}, "
         f"cpu {ratio(found, 'analyze -j2', 'rg -j2')}"
     )
     print(
-        f"   page {said['page'] / 1e6:.2f} MB, {said['events']} events; "
-        f"rank {said['verdict']['culprit']['ranks']} of {corpus.culprit}"
+        f"   page {reply['page'] / 1e6:.2f} MB, {reply['events']} events; "
+        f"rank {reply['verdict']['culprit']['ranks']} of {corpus.culprit}"
     )
 
 
@@ -240,7 +240,7 @@ def flood(b: Bench) -> None:
     path = b.folder / "flood.log"
     path.write_bytes(block * (b.size(100) // len(block) + 1))
     found = b.turns({"scan": ours("scan", path), "analyze": ours("analyze", path, "--jobs", "1"), "rg": b.rg(path)})
-    tell("100 MiB in which every line matches, all patterns in turn", found)
+    report_row("100 MiB in which every line matches, all patterns in turn", found)
     print(f"   scan / rg {ratio(found, 'scan', 'rg')}; analyze / rg {ratio(found, 'analyze', 'rg')}")
 
 
@@ -249,7 +249,7 @@ def line(b: Bench) -> None:
     piece = b"loss 2.31 step 12 tokens 4096 |" * 1000
     path.write_bytes(b"step 1\n" + piece * (b.size(50) // len(piece)) + b"\nstep 2\n")
     found = b.turns({"scan": ours("scan", path), "rg": b.rg(path)})
-    tell("one line of 50 MB", found)
+    report_row("one line of 50 MB", found)
     print(f"   scan / rg {ratio(found, 'scan', 'rg')}")
 
 
@@ -270,7 +270,7 @@ def packed(b: Bench) -> None:
             target.with_name(target.name + suffix).write_bytes(pack(path.read_bytes()))
         commands[suffix] = ours("scan", b.folder / suffix[1:])
     found = b.turns(commands)
-    tell("64 ranks, 256 MiB, compressed", found)
+    report_row("64 ranks, 256 MiB, compressed", found)
     print(f"   gz / plain {ratio(found, '.gz', 'plain')}; zst / plain {ratio(found, '.zst', 'plain')}")
 
 
@@ -286,7 +286,7 @@ def growth(b: Bench) -> None:
     }
     commands["2 x ranks"] = ours("analyze", two, "--jobs", "1")
     found = b.turns(commands)
-    tell("growth: 64 ranks, 256 MiB", found)
+    report_row("growth: 64 ranks, 256 MiB", found)
     print(
         f"   twice the patterns {ratio(found, '2 x patterns', 'scan')}; twice the "
         f"ranks {ratio(found, '2 x ranks', 'analyze')}"
@@ -295,19 +295,19 @@ def growth(b: Bench) -> None:
 
 def archives(b: Bench) -> None:
     """A job of 100,000 ranks as an object store holds it: 64 archives, read by two processes of a Dask
-    cluster. No run warms the page cache: what is read is a hundredth of the work."""
+    cluster. No run warms the page cache: reading is a hundredth of the work."""
     from corpus import make
 
     corpus = make(b.folder / "many", max(64, int(100_000 * b.scale)), 16 << 10, b.seed + 4)
     packed = _in_archives(corpus.folder, b.folder / "archives", 64)
     found = {"analyze": [timed(ours("dask", packed)) for _ in range(b.runs)]}
-    tell(f"{len(corpus.lines)} logs of 16 KiB in 64 archives", found)
+    report_row(f"{len(corpus.lines)} logs of 16 KiB in 64 archives", found)
     for used in found["analyze"]:
-        said = used.said
+        reply = used.reply
         print(
-            f"   {used.wall:.0f} s, CPU: workers {said['workers']:.0f} s, parent {said['parent']:.0f} s; "
-            f"page {said['page'] / 1e6:.2f} MB, {said['events']} events; "
-            f"rank {said['verdict']['culprit']['ranks']} of {corpus.culprit}"
+            f"   {used.wall:.0f} s, CPU: workers {reply['workers']:.0f} s, parent {reply['parent']:.0f} s; "
+            f"page {reply['page'] / 1e6:.2f} MB, {reply['events']} events; "
+            f"rank {reply['verdict']['culprit']['ranks']} of {corpus.culprit}"
         )
 
 
@@ -353,11 +353,11 @@ def main() -> None:
     if given.child:
         what, path = given.child
         if what == "scan":
-            said = child_scan(path, given.double)
+            reply = child_scan(path, given.double)
         else:
-            said = child_dask(path) if what == "dask" else child_analyze(path, given.jobs)
-        said["peak"] = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
-        json.dump(said, sys.stdout)
+            reply = child_dask(path) if what == "dask" else child_analyze(path, given.jobs)
+        reply["peak"] = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
+        json.dump(reply, sys.stdout)
         return
     for name in given.cases.split(","):
         with tempfile.TemporaryDirectory(dir=given.dir) as folder:

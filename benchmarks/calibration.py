@@ -32,7 +32,7 @@ Truth = Mapping[str, Any]
 
 
 class Judged(NamedTuple):
-    """One case: what was said, and which parts of it are right; None where the truth names nothing."""
+    """One case: the answer, and which parts of it are right; None where the truth names nothing."""
 
     name: str
     confidence: str
@@ -42,19 +42,19 @@ class Judged(NamedTuple):
     headline: str
 
 
-def judge(name: str, truth: Truth, said: Mapping[str, Any]) -> Judged:
-    who = said["culprit"]
-    right = said["outcome"] in truth["outcomes"] and _category(truth, said) and _ranks(truth, who["ranks"])
+def judge(name: str, truth: Truth, answer: Mapping[str, Any]) -> Judged:
+    who = answer["culprit"]
+    right = answer["outcome"] in truth["outcomes"] and _category(truth, answer) and _ranks(truth, who["ranks"])
     hosts, gpus = (_named(truth.get(what), who[what]) for what in ("hosts", "gpus"))
-    return Judged(name, said["confidence"], right, hosts, gpus, said["headline"])
+    return Judged(name, answer["confidence"], right, hosts, gpus, answer["headline"])
 
 
-def _category(truth: Truth, said: Mapping[str, Any]) -> bool:
-    return said["outcome"] not in FAILED or said["category"] in truth["categories"]
+def _category(truth: Truth, answer: Mapping[str, Any]) -> bool:
+    return answer["outcome"] not in FAILED or answer["category"] in truth["categories"]
 
 
 def _ranks(truth: Truth, ranks: list[int]) -> bool:
-    """The ranks named are at fault, and where the truth knows some, somebody is named."""
+    """The ranks named are at fault, and if the truth names some, the answer does."""
     wanted = truth.get("ranks")
     if wanted is None or truth["outcomes"] == ["healthy"]:
         return True
@@ -77,23 +77,23 @@ def judged(folders: Iterable[Path]) -> Iterator[Judged]:
 
 
 def table(rows: Iterable[Judged]) -> str:
-    """How often each confidence was said, and how often what it was said of was right."""
-    said, right = Counter[str](), Counter[tuple[str, str]]()
+    """Return how often each confidence was given, and how often the answer was right."""
+    answer, right = Counter[str](), Counter[tuple[str, str]]()
     for row in rows:
-        said[row.confidence] += 1
+        answer[row.confidence] += 1
         for part in ("verdict", "hosts", "gpus"):
             found = getattr(row, part)
             right[row.confidence, part] += bool(found)
-            right[row.confidence, f"{part} told"] += found is not None
-    lines = ["| confidence | said | right | hosts right | gpus right |", "|---|---|---|---|---|"]
+            right[row.confidence, f"{part} named"] += found is not None
+    lines = ["| confidence | answers | right | hosts right | gpus right |", "|---|---|---|---|---|"]
     for word in WORDS:
-        parts = [_share(right[word, p], right[word, f"{p} told"]) for p in ("verdict", "hosts", "gpus")]
-        lines.append(f"| {word} | {said[word]} | {' | '.join(parts)} |")
+        parts = [_share(right[word, p], right[word, f"{p} named"]) for p in ("verdict", "hosts", "gpus")]
+        lines.append(f"| {word} | {answer[word]} | {' | '.join(parts)} |")
     return "\n".join(lines)
 
 
 def _share(good: int, of: int) -> str:
-    return f"{good} of {of}" if of else "none told"
+    return f"{good} of {of}" if of else "none named"
 
 
 def main() -> int:

@@ -4,11 +4,11 @@ and whether the stated error covers it.
     .venv/bin/python benchmarks/clock_alignment.py [--first-seed 7001] [--seeds 8] [--hosts 125] [--quick]
 
 Worlds come from `tests/clocks/world.py`: zones up to ±12 h, skews up to ±120 s, drifts up to ±50 ppm, lines
-late by an exponential time of 5 ms ± 2 ms, 30 % of the lines missing, 5 % off by up to a minute, six hours, 8
+delayed by an exponential time of 5 ms ± 2 ms, 30 % of the lines missing, 5 % off by up to a minute, six hours, 8
 ranks a host. The error is that of one line per host, stamped at the end of the run, after the part that all
 hosts share (which no log shows). `flagged` are clocks that are not called aligned; errors, cover and zones
 are those of the others. `cover`: pairs of hosts whose difference lies inside its 95 % interval. `order`:
-pairs of events on two hosts 20 ms apart, told in the wrong order at P >= 0.95, and left open; `report`: told
+pairs of events on two hosts 20 ms apart, decided in the wrong order at P >= 0.95, and left open; `report`: decided
 wrong by the report, which allows every host 50 ms of lateness that no line shows.
 """
 
@@ -39,7 +39,7 @@ SURE = 1.645  # standard deviations: P >= 0.95
 
 @dataclass
 class Tally:
-    """What one scenario gave over all its seeds."""
+    """The results of one scenario over all its seeds."""
 
     clocks: int = 0
     flagged: int = 0
@@ -86,11 +86,11 @@ class Tally:
             i, j = rng.choice(len(good), 2, replace=False)
             a, b = good[i], good[j]
             apart = raw[b] + GAP - raw[a]
-            told = abs(apart) >= SURE * np.hypot(sigma[a], sigma[b])
+            decided = abs(apart) >= SURE * np.hypot(sigma[a], sigma[b])
             self.pairs += 1
             self.covered += bool(abs(raw[a] - raw[b]) <= 1.96 * np.hypot(sigma[a], sigma[b]))
-            self.wrong += bool(told and apart < 0)
-            self.open += not told
+            self.wrong += bool(decided and apart < 0)
+            self.open += not decided
             self.reported += bool(apart < -margin(lines[a], lines[b]))
 
     def row(self, name: str, seconds: float) -> str:
@@ -135,13 +135,13 @@ def scenarios(quick: bool) -> list[tuple[str, dict[str, Any]]]:
         ("50, 70 % missing", {"missing": 0.7}),
         ("50, all in the first tenth", {"until": 0.1}),
         ("50, all in the first half", {"until": 0.5}),
-        ("50, late by 100 ms", {"delay": 0.1}),
+        ("50, delayed by 100 ms", {"delay": 0.1}),
         ("50, stamps of whole seconds", {"seconds": True}),
         ("300, stamps of whole seconds", {"seconds": True, "marks": 300}),
         ("50, 10 % stamped by a collector", {"late_hosts": 0.1}),
-        ("50, hosts late for good by 50 ms", {"bias": 0.05}),
+        ("50, hosts always delayed by 50 ms", {"bias": 0.05}),
         ("  the same with one line of init", {"bias": 0.05, "init": True}),
-        ("50, ranks late for good by 50 ms", {"rank_bias": 0.05}),
+        ("50, ranks always delayed by 50 ms", {"rank_bias": 0.05}),
         ("300 in 72 h, rates change 5 ppm", {"marks": 300, "hours": 72, "wander": 5e-6}),
         ("  the same, a step on 10 %", {"marks": 300, "hours": 72, "wander": 5e-6, "stepping": 0.1}),
         ("50, 2 hosts", {"hosts": 2}),

@@ -1,10 +1,10 @@
-"""Seeded logs with their truth: what is planted where, and who is to blame.
+"""Seeded logs with their truth: the planted lines and the culprit.
 
     make(folder, ranks=64, size=16 << 20, seed=3).events
     ->   [Planted("node-000/rank0.log", 1204, "cuda-illegal-address"), ...]
 
-Each rank writes what healthy jobs print (decoys such as `killed=0` included) under its own number, with one
-event in `every` lines: an example of a shipped pattern. The last lines tell one story: the kernel kills the
+Each rank writes the lines of healthy jobs (decoys such as `killed=0` included) under its own number, with one
+event in `every` lines: an example of a shipped pattern. The last lines are one failure: the kernel kills the
 process of one rank for memory, the other ranks lose their peer, the launcher reports signal 9. The same
 arguments give the same bytes.
 """
@@ -38,11 +38,11 @@ class Corpus(NamedTuple):
     events: list[Planted]
     lines: dict[str, int]  # of each file
     bytes: int
-    culprit: int  # the rank whose process the kernel killed; -1 where no story was asked for
+    culprit: int  # the rank whose process the kernel killed; -1 without a failure
 
 
 class _Token(str):
-    """Stands for a number in a template, whatever the format says."""
+    """Replaces a number in a template, whatever its format."""
 
     def __format__(self, spec: str) -> str:
         return str(self)
@@ -61,8 +61,8 @@ def plantable(roles: Sequence[str] = ("cause", "symptom", "confirms", "context")
         for example in pattern.matches:
             text = example.text.strip("\n")
             if pattern.id in scanned and pattern.role in roles and text and "\n" not in text:
-                said = {known.role for e in read_text(text) if (known := library.get(e.pattern)) is not None}
-                if said <= set(roles):
+                roles_read = {known.role for e in read_text(text) if (known := library.get(e.pattern)) is not None}
+                if roles_read <= set(roles):
                     found.append((pattern.id, text.encode()))
     return found
 

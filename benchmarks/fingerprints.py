@@ -10,7 +10,7 @@
 
 Prints the table of docs/fleet.md. What is the same is known: two runs of one scenario of the recorder are,
 with the same value of the parameters that change what fails (KINDS); samples that were made by hand are
-told in BY_HAND. A variant is the same incident as others would have it: on other hosts, with other pids and
+listed in BY_HAND. A variant is the same incident as others would have it: on other hosts, with other pids and
 folders; after the code was edited; cut at either end; in six of the envelopes that collectors put around
 lines. A third of the scenarios, by a hash of their names, is held out: no rule was made for them.
 """
@@ -41,15 +41,20 @@ from envelopes import ENVELOPES, arrived  # noqa: E402
 from postmortem.analyze import Options, analyze  # noqa: E402
 
 SAMPLES = ROOT / "sample_logs"
-KINDS = ("error", "at_end", "loud", "stall")  # parameters that change what fails; the others say who and when
+KINDS = (
+    "error",
+    "at_end",
+    "loud",
+    "stall",
+)  # parameters that change what fails; the others choose the rank and the time
 SAME = {  # scenarios that fail of the same
     "restart-fails-again": "a shard with a wrong checksum",
     "restart-recovers": "a shard with a wrong checksum",
 }
-UNTOLD = {  # what no line of the logs tells: of a cause, or of one sample
-    "lightning-rank-killed": "a rank that vanished",  # nobody reports its end, as truth.json grants
+INDISTINCT = {  # causes, or samples, that no line distinguishes
+    "lightning-rank-killed": "a rank that vanished",  # its end is not reported, as truth.json grants
     "host-oom-kept-graph": "host-oom-rank",  # a rank's memory grew; what was in it, no log holds
-    "swallowed-exception loud=0": "skipped-collective",  # nobody printed the exception
+    "swallowed-exception loud=0": "skipped-collective",  # the exception was not printed
 }
 BY_HAND = {
     "accelerate-rank-killed": "rank-sigkill",
@@ -212,7 +217,7 @@ def logs_of(run: Path) -> Path:
 
 
 def labelled(folder: Path, labels: Path, pool: Executor) -> list[Known]:
-    """Other people's incidents, with what a person says their causes are."""
+    """Return incidents of others, with causes named by a person."""
     causes: dict[str, str | None] = json.loads(labels.read_text())
     cases = [p for p in sorted(folder.iterdir()) if (p / "logs").is_dir() and causes.get(p.name, "") is not None]
     read_all = pool.map(read, [p / "logs" for p in cases])
@@ -256,8 +261,8 @@ def measured(replays: Path | None, shown: bool, pool: Executor) -> None:
     print(row("two thirds of the scenarios, all together", [k for k in whole if not held_out(k[1])]))
     print(row("the third that was held out", [k for k in whole if held_out(k[1])]))
     print(row("**all together**", whole))
-    told = [(name, UNTOLD.get(name, UNTOLD.get(cause, cause)), mark) for name, cause, mark in whole]
-    print(row("**all, by what the logs can tell**", told))
+    whole_by_logs = [(name, INDISTINCT.get(name, INDISTINCT.get(cause, cause)), mark) for name, cause, mark in whole]
+    print(row("**all, by the causes that logs distinguish**", whole_by_logs))
     if shown:
         show(whole)
         for path, own in every.items():

@@ -81,7 +81,7 @@ def main() -> int:
             any_false.append(wrong > 0)
         found = f"{mean(power):.0%}" if fleet[4] else "–"
         hosts, days, rate, spread, lemons, times = fleet
-        told = (
+        columns = (
             f"{hosts:,}",
             days,
             rate,
@@ -89,7 +89,7 @@ def main() -> int:
             lemons,
             times if lemons else "–",
         )
-        print(f"| {' | '.join(map(str, told))} | {found} | {mean(false):.1%} | {mean(any_false):.0%} |")
+        print(f"| {' | '.join(map(str, columns))} | {found} | {mean(false):.1%} | {mean(any_false):.0%} |")
     return 0
 
 

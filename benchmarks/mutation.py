@@ -47,14 +47,14 @@ STORIES = [
         *("utterances", "whose_line", "healthy", "faults", "collectors", "excerpts", "torn_excerpts"),
     )
 ]
-SLOW = (  # tests of what no mutant changes, and the dearest one of them all
+SLOW = (  # tests that no mutant changes, and the most expensive one
     "test_diagnose_order.py::test_a_library_is_the_same_from_folders_of_other_names",
     "test_flight_recorder.py::test_fields_of_other_types_than_torch_writes",
     "test_flight_recorder.py::test_a_large_dump_is_cut_to_its_last_entries",
     "test_diagnose_foreign.py::test_a_job_that_finished_did_not_fail_whatever_others_say",
 )
 WHOLE = (["test_golden.py"], ["test_report_text.py", "test_examples.py"])
-SUITES = {  # what is run one after the other, until one fails
+SUITES = {  # run one after the other, until one fails
     "diagnose": (["diagnose"], ["test_diagnose_*.py", *STORIES], *WHOLE),
     "align": (["align", "test_align_*.py"], ["diagnose", "test_diagnose_*.py"], *WHOLE),
 }
@@ -66,7 +66,7 @@ class Mutant(NamedTuple):
     path: Path
     place: int
     line: int
-    told: str
+    edit: str
 
     @property
     def module(self) -> str:
@@ -74,7 +74,7 @@ class Mutant(NamedTuple):
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
     def __str__(self) -> str:
-        return f"{self.path.relative_to(ROOT)}:{self.line}  {self.told}"
+        return f"{self.path.relative_to(ROOT)}:{self.line}  {self.edit}"
 
 
 class Changes(ast.NodeTransformer):
@@ -84,8 +84,8 @@ class Changes(ast.NodeTransformer):
         self.wanted = wanted
         self.found: list[tuple[int, str]] = []
 
-    def at(self, node: ast.AST, told: str) -> bool:
-        self.found.append((getattr(node, "lineno", 0), told))
+    def at(self, node: ast.AST, edit: str) -> bool:
+        self.found.append((getattr(node, "lineno", 0), edit))
         return len(self.found) - 1 == self.wanted
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
@@ -97,7 +97,7 @@ class Changes(ast.NodeTransformer):
         return node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
-        """In `e.where.line or 0` the 0 stands for what has no number: which one it is says nothing."""
+        """In `e.where.line or 0` the 0 replaces a missing number: its value is irrelevant."""
         *others, last = node.values
         if isinstance(node.op, ast.Or) and isinstance(last, ast.Constant) and not last.value:
             node.values = [*map(self.visit, others), last]
@@ -123,7 +123,7 @@ class Changes(ast.NodeTransformer):
 
     def visit_Return(self, node: ast.Return) -> ast.AST:
         self.generic_visit(node)
-        empty = isinstance(node.value, ast.Constant) and not node.value.value  # None for False says the same
+        empty = isinstance(node.value, ast.Constant) and not node.value.value  # None for False is equivalent
         if node.value is not None and not empty and self.at(node, f"return None for `{ast.unparse(node)[:80]}`"):
             node.value = ast.Constant(None)
         return node
@@ -156,7 +156,7 @@ class Changes(ast.NodeTransformer):
         return node
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
-        """The words of a sentence are what they are."""
+        """Leave the words of a sentence alone."""
         for part in node.values:
             if isinstance(part, ast.FormattedValue):
                 part.value = self.visit(part.value)
@@ -212,14 +212,14 @@ class Finder(MetaPathFinder):
 
 
 def prepare() -> None:
-    """Import what no mutant changes, and read the sample logs once: processes that are forked have both."""
+    """Import the modules that no mutant changes, and read the sample logs once: processes that are forked have both."""
     sys.path[:0] = [str(ROOT), str(TESTS)]
     import hypothesis
     import hypothesis.strategies
     import pandas  # noqa: F401
     import pytest  # noqa: F401
 
-    import postmortem.report.html  # what no mutant changes
+    import postmortem.report.html  # no mutant changes it
     from postmortem import input as collect
     from postmortem import reading
     from postmortem.cli import app as cli  # noqa: F401
@@ -229,18 +229,18 @@ def prepare() -> None:
     postmortem.report.html.template()
     phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
     hypothesis.settings.register_profile("mutation", phases=phases, database=None, deadline=None, max_examples=25)
-    read_all, kept = reading.read_all, {}
+    read_all, containers_read = reading.read_all, {}
 
     def remembered(containers: Sequence[Any], ways: Any) -> Any:
         key = tuple(str(c) for c in containers)
-        return kept[key] if key in kept else read_all(containers, ways)
+        return containers_read[key] if key in containers_read else read_all(containers, ways)
 
     for folder in (ROOT / "sample_logs", TESTS / "incidents" / "synthetic", TESTS / "goodlogs"):
         for case in sorted(folder.iterdir()):
             if case.is_dir():
                 logs = case / "logs" if (case / "logs").is_dir() else case
                 containers = collect.collect([str(logs)]).containers
-                kept[tuple(str(c) for c in containers)] = read_all(containers, reading.Ways((), 1))
+                containers_read[tuple(str(c) for c in containers)] = read_all(containers, reading.Ways((), 1))
     reading.read_all = remembered
 
 
@@ -311,7 +311,7 @@ def main() -> int:
             print(f"the tests of {room} fail without a mutant")
             return 1
     began, killed, all_of = time.monotonic(), Counter[str](), Counter[str]()
-    with contextlib.suppress(KeyboardInterrupt):  # what is judged by then is told
+    with contextlib.suppress(KeyboardInterrupt):  # report the results so far
         for mutant, noticed in judged(chosen, given.workers):
             room = mutant.path.relative_to(ROOT / "postmortem").parts[0]
             all_of[room] += 1

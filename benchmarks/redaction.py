@@ -1,12 +1,12 @@
-"""Secrets that are found, words that are taken for one, and what the search costs.
+"""Secrets that are found, words that are taken for one, and the cost of the search.
 
     .venv/bin/python benchmarks/redaction.py [--count 1000] [--seed 1] [--healthy 1000000] [FOLDER ...]
 
 Plants secrets of all kinds (`planted`, made from public formats), and prints how many the redaction
 finds, by
-kind and for the surroundings that were kept unseen. Goes through healthy lines, those of the folders
+kind and for the surroundings that were held back. Goes through healthy lines, those of the folders
 (`sample_logs`
-unless told otherwise) and made ones with hashes, ids, counts and settings, and prints what it marked in
+by default) and made ones with hashes, ids, counts and settings, and prints what it marked in
 them, per million. Times the redaction of 100,000 lines that are all different.
 """
 
@@ -29,7 +29,7 @@ from planted.made import ALNUM, B64, DIGITS, HEX  # noqa: E402
 from postmortem.privacy import Redactor  # noqa: E402
 
 TEXTS = {"", ".log", ".txt", ".out", ".err", ".jsonl"}
-# What a training log is full of: {h8} hex digits, {a8} letters and digits, {b8} base64, {n5} decimal digits
+# Frequent in training logs: {h8} hex digits, {a8} letters and digits, {b8} base64, {n5} decimal digits
 HEALTHY = (
     "tokens: {n4}",
     "pass: {n2}",
@@ -88,11 +88,11 @@ def made(seed: int, count: int) -> Iterator[str]:
     forms = [[piece.partition("}") for piece in line.split("{")] for line in HEALTHY]
     for _ in range(count):
         first, *rest = r.choice(forms)
-        yield first[0] + "".join(_run(r, said) + tail if said else tail for said, _, tail in rest)
+        yield first[0] + "".join(_run(r, spec) + tail if spec else tail for spec, _, tail in rest)
 
 
-def _run(r: random.Random, said: str) -> str:
-    return "".join(r.choices(ALPHABETS[said[0]], k=int(said[1:])))
+def _run(r: random.Random, spec: str) -> str:
+    return "".join(r.choices(ALPHABETS[spec[0]], k=int(spec[1:])))
 
 
 def read(folders: list[Path]) -> Iterator[str]:

@@ -29,10 +29,10 @@ def replayed(row: Scenario, backend: str, keep: Path | None) -> Result:
 def line(row: Scenario, results: list[Result]) -> str:
     good = sum(result.outcome == "reproduced" for result in results)
     last = results[-1]
-    told = "could not run" if last.outcome == "could-not-run" else f"{good} of {len(results)}"
+    rate = "could not run" if last.outcome == "could-not-run" else f"{good} of {len(results)}"
     odd = next((result.text for result in results if result.outcome != "reproduced"), "")
     slowest = max(result.seconds for result in results)
-    return f"| {row.id} | {last.backend} | {told} | {last.expected['pattern'] or 'healthy'} | {slowest:.0f} | {odd} |"
+    return f"| {row.id} | {last.backend} | {rate} | {last.expected['pattern'] or 'healthy'} | {slowest:.0f} | {odd} |"
 
 
 def main() -> int:

@@ -58,11 +58,11 @@ def job(ranks: int, events: int) -> Case:
         for step in range(steps):
             moment += dice.uniform(1.5, 1.9)
             bad = dice.random() < 0.01
-            said = (
+            words = (
                 f"step {step}: loss {dice.random() * 3:.4f} "
                 f"lr {3e-4 * (1 - step / steps / 2):.2e} {dice.random() * 900:.1f} ms/it"
             )
-            text = f"[rank{rank}] slow batch, loader took {dice.random() * 9:.2f} s" if bad else f"[rank{rank}] {said}"
+            text = f"[rank{rank}] slow batch, loader took {dice.random() * 9:.2f} s" if bad else f"[rank{rank}] {words}"
             severity = "warning" if bad else "info"
             rows.append(
                 (
@@ -84,8 +84,8 @@ def job(ranks: int, events: int) -> Case:
                 f"[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=8120) ran "
                 f"for {600000 + rank} ms"
             )
-            moment, late = round(ZERO + 600 + dice.random(), 3), "nccl-watchdog-timeout"
-            rows.append((moment, 0.5, host(rank), rank, "timeout", "error", late, text, source, steps + 40, "naive"))
+            moment, delayed = round(ZERO + 600 + dice.random(), 3), "nccl-watchdog-timeout"
+            rows.append((moment, 0.5, host(rank), rank, "timeout", "error", delayed, text, source, steps + 40, "naive"))
     kill, oom = "Memory cgroup out of memory: Killed process 29502 (python3)", "kernel-oom-killed-process"
     rows.append((ZERO, 0.4, host(CULPRIT), None, "kill", "fatal", oom, kill, f"{host(CULPRIT)}/dmesg.txt", 81, "boot"))
     return Case(document(ranks, rows), Frames(rows))
@@ -180,7 +180,7 @@ ZOOM = """async () => {
   }
   return [spans, Number(place.dataset.drawn) - before, callbacks.slice(-120)];
 }"""
-# how long each frame's callback took: what drawing costs, whatever else the machine does
+# how long each frame's callback took: the cost of drawing, independent of other load
 TIMED = """window.callbacks = []; const real = window.requestAnimationFrame.bind(window);
 window.requestAnimationFrame = (act) => real((now) => {
   const from = performance.now();
@@ -228,7 +228,7 @@ def opened(browser: Any, path: Path) -> tuple[float, float]:
 
 def zoom(browser: Any, path: Path) -> None:
     """Zoom in and out once in every frame;
-    a frame is dropped where the next one comes more than half a frame late."""
+    a frame is dropped where the next one comes more than half a frame later."""
     page = browser.new_page(viewport={"width": 1280, "height": 1000})
     page.add_init_script(TIMED)
     page.goto(path.as_uri())
@@ -237,9 +237,9 @@ def zoom(browser: Any, path: Path) -> None:
     spans, drawn, costs = page.evaluate(ZOOM)
     spans.sort()
     costs.sort()
-    late = sum(span > 25 for span in spans)
+    delayed = sum(span > 25 for span in spans)
     print(f"  zooming: {drawn} frames, each drawn in p50 {costs[60]:.1f} ms, p95 {costs[114]:.1f} ms; "
-          f"from one to the next p50 {spans[60]:.1f} ms, p95 {spans[114]:.1f} ms, {late} of 120 later than "
+          f"from one to the next p50 {spans[60]:.1f} ms, p95 {spans[114]:.1f} ms, {delayed} of 120 later than "
           f"25 ms")  # fmt: skip
     page.close()
 

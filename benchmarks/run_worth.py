@@ -10,12 +10,10 @@ Exit 1 where a verdict is worse under `run`.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +22,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from postmortem.analyze import analyze
-from postmortem.replay import live
 from postmortem.replay import run as replay
 from postmortem.replay.catalogue import SCENARIOS, Scenario
 from postmortem.replay.isolate import CannotIsolate, Place
@@ -77,21 +74,11 @@ def jobs(most: int, only: str, kind: str) -> list[Job]:
     return [job for job in (*first, *again) if kind in job.kind and job.ready() is not None][:most]
 
 
-@contextlib.contextmanager
-def patched() -> Iterator[None]:
-    """Nobody looks at the ranks while they hang."""
-    kept = live.look
-    live.look = lambda *_: None
-    try:
-        yield
-    finally:
-        live.look = kept
-
-
 def once(job: Job, wrapped: bool) -> Verdict | None:
     ready = job.ready()
     assert ready is not None
-    plan = replace(ready.plan, save="console") if ready.plan.launcher == "torchrun" else ready.plan
+    plan = replace(ready.plan, scenario=replace(job.row, look=False))
+    plan = replace(plan, save="console") if plan.launcher == "torchrun" else plan
 
     def under_run(plan: Plan, made: Place, port: int) -> list[replay.Process]:
         env = {"PYTHONPATH": str(ROOT)}
@@ -101,7 +88,7 @@ def once(job: Job, wrapped: bool) -> Verdict | None:
         ]
 
     try:
-        with replay.run(plan, started=under_run if wrapped else None) as ran:
+        with replay.run(plan, started=under_run if wrapped else replay.processes) as ran:
             for kernel in ran.place.logs.rglob("dmesg.txt"):
                 kernel.unlink()
             inputs = ran.place.logs / "runs" if wrapped else ran.place.logs
@@ -153,7 +140,7 @@ def main() -> int:
     args = parser.parse_args()
     began, rows = time.monotonic(), []
     os.environ.setdefault("PYTHONDONTWRITEBYTECODE", "1")
-    with patched(), ThreadPoolExecutor(args.at_once) as pool:
+    with ThreadPoolExecutor(args.at_once) as pool:
         for job, bare, under in pool.map(both, jobs(args.jobs, args.only, args.kind)):
             if bare is None or under is None:
                 print(f"{job.row.id}: could not run here", flush=True)

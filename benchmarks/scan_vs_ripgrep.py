@@ -52,8 +52,8 @@ def plantable() -> list[tuple[str, bytes]]:
 
 
 def make_log(path: Path, size: int, seed: int, every: int = EVERY) -> Log:
-    """Write the log, and return what was planted where."""
-    from postmortem.scan import healthy_lines
+    """Write the log, and return the planted lines."""
+    from postmortem.scan.cost import healthy_lines
 
     rng = random.Random(seed)
     events = plantable()
@@ -79,13 +79,13 @@ def timed(command: Sequence[str], out: IO[bytes]) -> float:
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode not in ((0, 1) if command[0] == "rg" else (0,)):  # 1: rg found nothing
-        said = child.stderr.read() if child.stderr else b""
-        raise SystemExit(f"{command[0]} failed with {child.returncode}: {said[-400:]!r}")
+        reply = child.stderr.read() if child.stderr else b""
+        raise SystemExit(f"{command[0]} failed with {child.returncode}: {reply[-400:]!r}")
     return usage.ru_utime + usage.ru_stime
 
 
 def child(path: str) -> None:
-    """What is measured: all that a worker does for one file."""
+    """Do all that a worker does for one file."""
     from postmortem.library import load
     from postmortem.model import Source
     from postmortem.scan import Engine, scan
@@ -108,10 +108,10 @@ def child(path: str) -> None:
     )
 
 
-def check(log: Log, said: dict[str, object], first: int = 32, last: int = 32) -> str:
-    """Compare with the planted truth: all of it by count, and line by line what the caps let through."""
-    rows = said["rows"]
-    counts = said["counts"]
+def check(log: Log, reply: dict[str, object], first: int = 32, last: int = 32) -> str:
+    """Compare with the planted truth: all of it by count, and line by line below the caps."""
+    rows = reply["rows"]
+    counts = reply["counts"]
     assert isinstance(rows, list) and isinstance(counts, dict)
     got = {(line, name) for line, _, names in rows for name in names}
     planted: dict[str, list[int]] = {}
@@ -119,10 +119,10 @@ def check(log: Log, said: dict[str, object], first: int = 32, last: int = 32) ->
         planted.setdefault(name, []).append(line)
     missed = sum(max(0, len(lines) - int(counts.get(name, 0))) for name, lines in planted.items())
     # Where several examples confirm one pattern,
-    # its own planted lines may stand between the first and the last of all.
+    # its own planted lines may be between the first and the last of all.
     due = {(n, name) for name, lines in planted.items() if counts.get(name, 0) <= first + last for n in lines}
     wrong = len(due - got)
-    ok = missed == 0 and wrong == 0 and said["lines"] == log.lines
+    ok = missed == 0 and wrong == 0 and reply["lines"] == log.lines
     count = "right" if ok else "CHECK"
     return (
         f"{len(log.truth)} planted, {missed} missed; {len(due)} lines compared, {wrong} not there; line count {count}"
@@ -156,12 +156,12 @@ def compare(log: Log, gates: Path, runs: int) -> None:
                 timed(["wc", "-l", str(log.path)], null),
             )
             out.seek(0)
-            said = json.load(out)
+            reply = json.load(out)
         if n == 0:
             # the first run also fills the page cache and the database's cache
-            print("truth      ", check(log, said))
+            print("truth      ", check(log, reply))
             continue
-        ours, rg, wc, peaks = [*ours, a], [*rg, b], [*wc, c], [*peaks, said["peak_mib"]]
+        ours, rg, wc, peaks = [*ours, a], [*rg, b], [*wc, c], [*peaks, reply["peak_mib"]]
         print(f"  run {n}: ours {a:.2f} s, rg {b:.2f} s, wc {c:.2f} s, ours / rg {a / b:.2f}", flush=True)
     ratios = [a / b for a, b in zip(ours, rg, strict=True)]
     to_wc = [a / c for a, c in zip(ours, wc, strict=True)]

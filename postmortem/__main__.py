@@ -1,6 +1,6 @@
 """Arguments in, exit code out: `postmortem` and `python -m postmortem`.
 
-`postmortem --help` and `--version` are answered here, before anything that costs time is imported.
+`postmortem --help` and `--version` are answered here, before slow imports.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 
 
 def main() -> None:
-    _occupy()
+    _open_standard_descriptors()
     arguments = sys.argv[1:]
     if arguments in ([], ["--help"], ["-h"]) and sys.stdout and "_POSTMORTEM_COMPLETE" not in os.environ:
         from postmortem.cli import overview
@@ -34,19 +34,19 @@ def main() -> None:
 
 
 def _leave(code: int) -> None:
-    """Exit after an interrupt. `sys.exit` will not do: where the interrupt came while a named tuple or a data
-    class was made, `python -m` forgets the code and ends itself by SIGINT."""
+    """Exit after an interrupt. With `sys.exit`, where the interrupt came while a named tuple or a data class was
+    made, `python -m` forgets the code and ends itself by SIGINT."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream:
                 stream.flush()
-        except (OSError, ValueError):  # closed, or nobody listens any more
+        except (OSError, ValueError):  # closed
             pass
     os._exit(code)
 
 
-def _occupy() -> None:
-    """Open what the shell closed (`2>&-`): else the first log that is opened becomes standard error."""
+def _open_standard_descriptors() -> None:
+    """Open descriptors that the shell closed (`2>&-`): else the first opened log becomes standard error."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)

@@ -1,5 +1,4 @@
-"""Paths -> Incident: the pipeline in one place.
-collect, scan, parse, align, diagnose; the document leaves redacted.
+"""Paths -> Incident: collect, scan, parse, align, diagnose; the document leaves redacted.
 
 incident = analyze(["./logs"])
 incident.document["verdict"]["headline"]
@@ -8,7 +7,7 @@ incident.document["verdict"]["headline"]
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import import_module
@@ -54,14 +53,14 @@ class Options:
     redact: bool = True
     """Mask secrets"""
     progress: reading.Progress | None = None
-    """Called with bytes done, bytes in all, and words for what is being done"""
+    """Called with bytes done, bytes in all, and the name of the current step"""
     executor: Executor | None = None
     """An engine of yours that reads, in place of processes on this machine"""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything that was read, on one clock: the input of the diagnosis. Secrets are still in it."""
+    """All events on one clock: the input of the diagnosis. Secrets are still in it."""
 
     timeline: Timeline
     sources: Sequence[Source]
@@ -83,54 +82,41 @@ class Incident:
     interrupted: bool = False
     """Whether an interrupt (Ctrl-C) cut the reading short"""
     as_written: bool = False
-    """Whether texts are the logs' own, secrets included (`redact=False`)"""
+    """Whether texts are as in the logs, secrets included (`redact=False`)"""
     redacted: bool = False
     """Whether secrets are masked in the timeline too"""
     redactor: Redactor | None = field(default=None, repr=False, compare=False)
-    """What masked them, for texts that are shown later; `redactor.text(line)`"""
+    """Masks the same secrets in texts that are shown later; `redactor.text(line)`"""
 
     def _repr_html_(self) -> str:
         from postmortem import report
 
-        return report.card(self.document)
+        return str(report.card(self.document))
 
 
 def analyze(paths: Sequence[str], options: Options = Options()) -> Incident:
     """Read everything under `paths` and diagnose it; `-` is standard input. Raises UsageError,
     PathMissing, NothingReadable and PatternError; an OSError where the system refuses a path."""
-    return analyze_and_hear(paths, options, None)[0]
+    return analyze_observed(paths, options, None)[0]
 
 
-def analyze_and_hear(
-    paths: Sequence[str], options: Options, ear: Callable[[Source], reading.Ear] | None
+def analyze_observed(
+    paths: Sequence[str], options: Options, observe: reading.Observe | None
 ) -> tuple[Incident, list[reading.Read]]:
-    """The same, and what was read, secrets included; `ear` hears each source meanwhile."""
+    """The same, with the results of reading, secrets included; `observe` makes an observer of each source."""
     library = load(*options.patterns)
     with collect.held(paths, options.progress) as files:
-        return _analyze(list(map(collect.named, paths)), files, library, options, ear)
-
-
-def _analyze(
-    paths: Sequence[str],
-    files: Sequence[str],
-    library: Library,
-    options: Options,
-    ear: Callable[[Source], reading.Ear] | None,
-) -> tuple[Incident, list[reading.Read]]:
-    evidence, reads = _evidence(paths, files, options, ear)
-    if options.progress and not evidence.interrupted:
-        options.progress(evidence.ledger["bytes"], evidence.ledger["bytes"], "diagnosing")
-    with uncollected():
-        return _diagnose(evidence, library, options), reads
+        evidence, reads = _evidence(list(map(collect.named, paths)), files, options, observe)
+        if options.progress and not evidence.interrupted:
+            options.progress(evidence.ledger["bytes"], evidence.ledger["bytes"], "diagnosing")
+        with uncollected():
+            return _diagnose(evidence, library, options), reads
 
 
 def _evidence(
-    paths: Sequence[str],
-    files: Sequence[str],
-    options: Options,
-    ear: Callable[[Source], reading.Ear] | None,
+    paths: Sequence[str], files: Sequence[str], options: Options, observe: reading.Observe | None
 ) -> tuple[Evidence, list[reading.Read]]:
-    """`paths` are what the user calls the `files`."""
+    """Read `files` and align them. `paths` are the user's names of them."""
     found = collect.collect(files)
     if not found.containers and not found.skipped:
         raise NothingReadable(
@@ -138,7 +124,7 @@ def _evidence(
             "name the folder with the job's logs, or the files themselves",
         )
     usual = _usual(options.baseline, options)
-    reads = _read(found.containers, options, ear)
+    reads = _read(found.containers, options, observe)
     interrupted = any(s.reason.endswith(reading.INTERRUPTED) for r in reads for s in r.skips)
     sources = [s for r in reads for s in r.sources]
     readable = [s for s in sources if s.kind != "binary"]
@@ -169,25 +155,20 @@ def concluded(evidence: Evidence, options: Options = Options()) -> Incident:
     return _diagnose(evidence, load(*options.patterns), options)
 
 
-def _read(
-    containers: Sequence[Container], options: Options, ear: Callable[[Source], reading.Ear] | None
-) -> list[reading.Read]:
-    return reading.read_all(
-        containers,
-        reading.Ways(options.patterns, options.workers, options.executor, options.progress, _ahead, ear),
-    )
+def _read(containers: Sequence[Container], options: Options, observe: reading.Observe | None) -> list[reading.Read]:
+    ways = reading.Ways(options.patterns, options.workers, options.executor, options.progress, _preload, observe)
+    return reading.read_all(containers, ways)
 
 
-def _ahead() -> None:
-    """Make ready what comes after the reading:
-    nearly half a second that this process would do nothing in while its workers read."""
+def _preload() -> None:
+    """Import the later steps while the workers read: nearly half a second."""
     for name in ("postmortem.align.steps", "postmortem.diagnose", "postmortem.privacy"):
         import_module(name)
     import_module("postmortem.report.html").template()
 
 
 def _timeline(events: list[Event], ledger: Ledger, options: Options) -> tuple[Timeline, Ledger]:
-    """An error of ours costs the step that it is in: it becomes a loss in the ledger, shown everywhere."""
+    """Align the events. An internal error costs this step: it becomes a loss in the ledger, shown everywhere."""
     from postmortem.align import Timeline, align
 
     try:
@@ -199,9 +180,9 @@ def _timeline(events: list[Event], ledger: Ledger, options: Options) -> tuple[Ti
 
 
 def _diagnose(evidence: Evidence, library: Library, options: Options) -> Incident:
-    """Diagnose events without secrets, so that no part of a secret gets into a sentence."""
+    """Diagnose events without secrets: no part of a secret may get into a sentence."""
     from postmortem.privacy import Redactor
-    from postmortem.privacy.events import for_the_report, without_secrets
+    from postmortem.privacy.timeline import for_the_report, without_secrets
 
     timeline, interrupted = evidence.timeline, evidence.interrupted
     if not options.redact:
@@ -218,23 +199,21 @@ def _diagnose(evidence: Evidence, library: Library, options: Options) -> Inciden
 
 
 def _within(timeline: Timeline, ledger: Ledger, options: Options) -> tuple[Timeline, Ledger]:
-    """What lies between `since` and `until`, and lines of unknown time; nothing, and a loss, where no line of
-    known time lies there."""
+    """Return the events between `since` and `until`, and those of unknown time; no events, and a loss, where no
+    line of known time is there."""
     if options.since is None and options.until is None:
         return timeline, ledger
     low = float("-inf") if options.since is None else options.since
     high = float("inf") if options.until is None else options.until
     times = [e.at for e in timeline.events if e.at is not None]
     if times and not any(low <= at <= high for at in times):
-        told = {"since": options.since, "until": options.until}
-        span = " and ".join(f"{name} {_utc(t)}" for name, t in told.items() if t is not None)
+        bounds = {"since": options.since, "until": options.until}
+        span = " and ".join(f"{name} {_utc(t)}" for name, t in bounds.items() if t is not None)
         dated = [at for at in times if _FIRST < at < _LAST]
-        lie = f"run from {_utc(min(dated))} to {_utc(max(dated))}" if dated else "have no dates"
-        why = f"no event {span}; the logs {lie}"
-        row: Skipped = {"path": WINDOW, "bytes": 0, "reason": why, "lost": True}
+        extent = f"run from {_utc(min(dated))} to {_utc(max(dated))}" if dated else "have no dates"
+        row: Skipped = {"path": WINDOW, "bytes": 0, "reason": f"no event {span}; the logs {extent}", "lost": True}
         return replace(timeline, events=()), {**ledger, "skipped": [row, *ledger["skipped"]]}
-    kept = tuple(e for e in timeline.events if e.at is None or low <= e.at <= high)
-    return replace(timeline, events=kept), ledger
+    return replace(timeline, events=tuple(e for e in timeline.events if e.at is None or low <= e.at <= high)), ledger
 
 
 def _utc(moment: float) -> str:
@@ -255,7 +234,7 @@ def _concluded(timeline: Timeline, evidence: Evidence, library: Library, options
 
 
 def _with_loss(ledger: Ledger, step: str, error: Exception) -> Ledger:
-    """The ledger and what an error of ours cost."""
+    """Return the ledger with the loss of a step by an internal error."""
     if os.environ.get("POSTMORTEM_DEBUG") or isinstance(error, PostmortemError):
         raise error
     row: Skipped = {"path": step, "bytes": 0, "reason": ours(error), "lost": True}
@@ -263,29 +242,25 @@ def _with_loss(ledger: Ledger, step: str, error: Exception) -> Ledger:
 
 
 def _usual(baseline: Path | None, options: Options) -> frozenset[str]:
-    """Line shapes of a run that went well."""
+    """Return the line forms of a run that went well."""
     if baseline is None:
         return frozenset()
     from postmortem.diagnose import shapes
-    from postmortem.reading import distinct as spoken
+    from postmortem.reading import distinct
 
     found = collect.collect([str(baseline)])
-    reads = _read(found.containers, options, spoken.Listener)
+    reads = _read(found.containers, options, distinct.LineObserver)
     skips = [*found.skipped, *(s for r in reads for s in r.skips)]
     if any(s.reason.endswith(reading.INTERRUPTED) for s in skips):
         raise KeyboardInterrupt
     if not any(r.events for r in reads):
         what = _nothing([f"--baseline {baseline}"], skips, [s for r in reads for s in r.sources])
         raise UsageError(what, "name the logs of a healthy run, or leave --baseline out")
-    return shapes(e for r in reads for e in r.events) | spoken.forms(reads)
+    return shapes(e for r in reads for e in r.events) | distinct.forms(reads)
 
 
 def _nothing(paths: Sequence[str], skips: Sequence[Skip], sources: Sequence[Source]) -> str:
-    named = ", ".join(str(p) for p in paths)
+    reason = f"{len(sources)} files, all empty or binary"
     if skips:
-        first = skips[0]
-        return (
-            f"{named}: no readable log "
-            f"({first.path}: {first.reason}{'; ' + str(len(skips) - 1) + ' more' if len(skips) > 1 else ''})"
-        )
-    return f"{named}: no readable log ({len(sources)} files, all empty or binary)"
+        reason = f"{skips[0].path}: {skips[0].reason}" + (f"; {len(skips) - 1} more" if len(skips) > 1 else "")
+    return f"{', '.join(map(str, paths))}: no readable log ({reason})"

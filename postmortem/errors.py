@@ -1,16 +1,16 @@
-"""What can go wrong that the user can mend.
+"""Errors that the user can fix.
 
 PostmortemError
 ├── UsageError         the command line does not make sense           exit 2
 │   └── PathMissing    a path on the command line does not exist      exit 2
-├── NothingReadable    the paths hold no log that could be read       exit 3
+├── NothingReadable    the paths have no readable log                 exit 3
 ├── PatternError       a pattern file is wrong; names file and line   exit 2
 ├── ReplayError        a replay could not be done here                exit 7
-├── CollectError       an archive lacks what was there                exit 8
-└── HistoryError       the history cannot be read  or written         exit 9
+├── CollectError       an archive is incomplete                       exit 8
+└── HistoryError       the history cannot be read or written          exit 9
 
-Each error carries one sentence for the user and, where there is one, the next step. `cli.py` catches the
-root of the tree once; nothing else in the package prints an error or exits.
+Each error has one sentence for the user and, where there is one, the next step. The command line catches the root
+of the tree once; nothing else in the package prints an error or exits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import PurePath
 
 
 class PostmortemError(Exception):
-    """Something the user can mend. `hint` is the next step."""
+    """An error that the user can fix. `hint` is the next step."""
 
     exit_code = 1
 
@@ -60,7 +60,7 @@ class ReplayError(PostmortemError):
 
 
 class CollectError(PostmortemError):
-    """An archive lacks what was there: the disk was full, or a host did not answer."""
+    """An archive is incomplete: the disk was full, or a host did not answer."""
 
     exit_code = 8
 
@@ -72,7 +72,7 @@ class HistoryError(PostmortemError):
 
 
 def refusal(error: BaseException) -> PostmortemError | None:
-    """What the system refused by name: a folder that may not be searched, a file server that is ill."""
+    """Return the error for a path that the system refused: a folder without permission, a failing file server."""
     if not isinstance(error, OSError) or not error.errno or not error.filename:
         return None
     where = os.fsdecode(error.filename)
@@ -80,11 +80,11 @@ def refusal(error: BaseException) -> PostmortemError | None:
 
 
 def ours(error: BaseException) -> str:
-    """An exception that nobody foresaw: the place in this package that it comes from, and what it says."""
+    """Return the message for an unexpected exception: its place in this package, and its text."""
     if isinstance(error, MemoryError):
         return "it exceeds the memory limit of one source"
     frames = [PurePath(f.filename).parts + (f.lineno,) for f in traceback.extract_tb(error.__traceback__)]
     own = [parts for parts in frames if "postmortem" in parts]
     place = f" in {'/'.join(map(str, own[-1][-3:-1]))}:{own[-1][-1]}" if own else ""
-    said = " ".join(str(error).split())[:160]
-    return f"an internal error{place} ({type(error).__name__}: {said}), please report it"
+    text = " ".join(str(error).split())[:160]
+    return f"an internal error{place} ({type(error).__name__}: {text}), please report it"

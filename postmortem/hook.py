@@ -1,7 +1,7 @@
-"""`import postmortem.hook`: this process notes its uncaught exceptions, and its stacks when asked.
+"""`import postmortem.hook`: this process records its uncaught exceptions, and its stacks on request.
 
-For ranks that something else than `postmortem run` or its plugin of torchrun starts; those need no import.
-The files go to `POSTMORTEM_HOOK`, or to `postmortem-hook/` in the working directory.
+For ranks of other launchers; under `postmortem run` or its plugin of torchrun they need no import. The files go to
+`POSTMORTEM_HOOK`, or to `postmortem-hook/` in the working directory.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""`torchrun --logs-specs postmortem`: what `postmortem run` keeps, for who cannot put it in front.
+"""`torchrun --logs-specs postmortem`: the evidence of `postmortem run` where no command can precede torchrun.
 
-torchrun loads this by the entry point `torchrun.logs_specs` into its own process, the launcher's. It gives
-each rank a log of its own, switches on what costs nothing, notes how each rank ended, and analyzes a failure
-when torchrun leaves. What only a parent sees (the kernel's log, the launcher's own end) it does not.
-
-The one module that imports torch: whoever loads it has done so already.
+torchrun loads this by the entry point `torchrun.logs_specs` into the launcher's process. It gives each rank a log,
+switches on what costs nothing, records how each rank ended, and analyzes a failure when torchrun ends. The kernel's
+log and the launcher's own end need a parent process. The one module that imports torch, which is loaded already.
 """
 
 from __future__ import annotations
@@ -17,27 +15,21 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 
-from postmortem.live.run import counters, switches
-from postmortem.live.run.command import analyze
-from postmortem.live.run.ends import name_of
-from postmortem.live.run.record import RUNS, Journal, make
+from postmortem.live.run import kernel_state, switches
+from postmortem.live.run.journal import RUNS, Journal, make_folder
+from postmortem.live.run.tracker import name_of
+from postmortem.live.run.wrapper import analyze
 
-EVENTS = "torchelastic-events-null"  # where torch logs what happens to its workers, for nobody by default
+EVENTS = "torchelastic-events-null"  # where torch logs events of its workers, by default without a handler
 ENDS = ("SUCCEEDED", "FAILED", "TERMINATED")
 
 
-class _End(NamedTuple):
-    rank: int
-    pid: int
-    code: int | None  # less than zero: the signal
-
-
 class LogsSpecs(DefaultLogsSpecs):  # type: ignore[misc]
-    """Where the output of each rank goes. What torchrun's own options say stays."""
+    """Where the output of each rank goes. torchrun's own options have priority."""
 
     def __init__(
         self,
@@ -47,19 +39,19 @@ class LogsSpecs(DefaultLogsSpecs):  # type: ignore[misc]
         local_ranks_filter: Any = None,
         **later: Any,
     ) -> None:
-        self._folder = make(Path(os.environ.get("POSTMORTEM_RUNS", RUNS)))
+        self._folder = make_folder(Path(os.environ.get("POSTMORTEM_RUNS", RUNS)))
         if self._folder is not None and log_dir is None and redirects == Std.NONE and tee == Std.NONE:
             log_dir, tee = str(self._folder / "torchelastic"), Std.ALL
         super().__init__(log_dir, redirects, tee, local_ranks_filter, **later)
         if self._folder is not None:
-            note = _Notes(self._folder)
+            recorder = _Recorder(self._folder)
             logger = logging.getLogger(EVENTS)
-            logger.addHandler(note)
+            logger.addHandler(recorder)
             logger.setLevel(logging.INFO)
-            atexit.register(note.over, self._root_log_dir)
+            atexit.register(recorder.finish, self._root_log_dir)
 
     def reify(self, envs: dict[int, dict[str, str]]) -> Any:
-        """The environment of each rank of an attempt."""
+        """Add the variables of the switches to the environment of each rank of an attempt."""
         if self._folder is not None:
             off = ("rank-logs", "error-file")
             added = switches.environment(os.environ, self._folder, [sys.executable], off, tty=False)
@@ -68,55 +60,55 @@ class LogsSpecs(DefaultLogsSpecs):  # type: ignore[misc]
         return super().reify(envs)
 
 
-class _Notes(logging.Handler):
-    """Takes torch's events on its workers into the journal."""
+class _Recorder(logging.Handler):
+    """Writes torch's events of its workers into the journal."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(logging.INFO)
         host = socket.gethostname()
         self._folder = folder
-        self._journal, self._memory = Journal(folder, host), counters.Memory()
+        self._journal, self._memory = Journal(folder, host), kernel_state.Memory()
         self._counted = self._memory.oom_kills()
-        self._ends: list[_End] = []
-        facts = {"command": sys.argv, "pid": os.getpid()} | counters.state(self._memory)
+        self._ends: list[tuple[int, int, int | None]] = []  # rank, pid, exit code or minus the signal
+        facts = {"command": sys.argv, "pid": os.getpid()} | kernel_state.state(self._memory)
         self._journal.write("run", f"postmortem run on {host}: torchrun --logs-specs postmortem", facts)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One event, as JSON in the record's message. What is no such thing is passed over."""
+        """Take one event, JSON in the record's message; anything else is ignored."""
         try:
             event = json.loads(record.getMessage())
-            said, what = event["metadata"], str(event["name"]).rpartition(".")[2]
-            if said["global_rank"] is None:
+            facts, name = event["metadata"], str(event["name"]).rpartition(".")[2]
+            if facts["global_rank"] is None:
                 return self._write_ends()
-            rank, pid = int(said["global_rank"]), int(said["worker_id"])
-            if what == "START":
+            rank, pid = int(facts["global_rank"]), int(facts["worker_id"])
+            if name == "START":
                 self._journal.write("start", f"rank {rank} pid {pid} runs", {"pid": pid})
-            elif what in ENDS:
-                self._ends.append(_End(rank, pid, json.loads(said["metadata"])["exit_code"][0]))
+            elif name in ENDS:
+                self._ends.append((rank, pid, json.loads(facts["metadata"])["exit_code"][0]))
         except (ValueError, KeyError, TypeError, IndexError):
             pass
         return None
 
     def _write_ends(self) -> None:
-        """torch tells the ends of one life together, by rank: whom torchrun stopped comes last."""
-        ends = sorted(self._ends, key=lambda end: end.code == -signal.SIGTERM)
+        """Write the ends of one attempt, which torch reports together, by rank: those that torchrun stopped last."""
+        ends = sorted(self._ends, key=lambda end: end[2] == -signal.SIGTERM)
         self._ends = []
-        for end in ends:
-            if end.code is not None:
-                how = f"killed by {name_of(-end.code)}" if end.code < 0 else f"exited with code {end.code}"
-                self._journal.write("end", f"rank {end.rank} (pid {end.pid}) {how}", {"pid": end.pid})
-        killed = [end for end in ends if end.code == -signal.SIGKILL]
+        for rank, pid, code in ends:
+            if code is not None:
+                how = f"killed by {name_of(-code)}" if code < 0 else f"exited with code {code}"
+                self._journal.write("end", f"rank {rank} (pid {pid}) {how}", {"pid": pid})
+        killed = [f"pid {pid} (python, rank {rank})" for rank, pid, code in ends if code == -signal.SIGKILL]
         kills = self._memory.oom_kills()
         if len(killed) == 1 and kills > self._counted:
-            who = f"pid {killed[0].pid} (python, rank {killed[0].rank}) ended by SIGKILL"
-            said = f"memory cgroup {self._memory.path} counted an OOM kill when {who}"
-            self._journal.write("oom", said, {"oom_kill": kills, "memory": self._memory.gauges()})
+            who = f"{killed[0]} ended by SIGKILL"
+            message = f"memory cgroup {self._memory.path} counted an OOM kill when {who}"
+            self._journal.write("oom", message, {"oom_kill": kills, "memory": self._memory.gauges()})
         self._counted = kills
 
-    def over(self, logs: str) -> None:
-        """torchrun leaves."""
+    def finish(self, logs: str) -> None:
+        """Analyze a failure when torchrun ends."""
         self._write_ends()
-        self._journal.write("done", "torchrun leaves", counters.state(self._memory))
+        self._journal.write("done", "torchrun leaves", kernel_state.state(self._memory))
         self._journal.close()
         if hasattr(sys, "last_type"):  # an exception ends it: ChildFailedError, or a signal's
             own = Path(logs).is_relative_to(self._folder) or logs == os.devnull

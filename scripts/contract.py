@@ -1,5 +1,5 @@
 """Write schemas/*.json and the tables of docs/contract.md from the types of postmortem/contract;
-with --check, only say whether they are up to date."""
+with --check, only report whether they are up to date."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def documented(shape: type) -> Iterator[tuple[ast.AnnAssign, str]]:
 
 
 @cache
-def said(shape: type) -> dict[str, str]:
+def descriptions(shape: type) -> dict[str, str]:
     return {ast.unparse(field.target): text for field, text in documented(shape)}
 
 
@@ -97,13 +97,13 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def _record(shape: type) -> dict[str, Any]:
-    told = said(shape)
+    meanings = descriptions(shape)
     kinds = fields(shape)
     return {
         "description": summary(shape),
         "type": "object",
         "required": [name for name, kind in kinds.items() if get_origin(kind) is not NotRequired],
-        "properties": {name: {**_schema(kind), "description": told[name]} for name, kind in kinds.items()},
+        "properties": {name: {**_schema(kind), "description": meanings[name]} for name, kind in kinds.items()},
     }
 
 
@@ -130,12 +130,12 @@ def _plain(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _either(told: list[dict[str, Any]]) -> dict[str, Any]:
-    """Several plain types are one list of names; null stands beside the words of a vocabulary."""
-    if not all("type" in one for one in told) or sum(len(one) > 1 for one in told) > 1:
-        return {"anyOf": told}
-    merged = {key: value for one in told for key, value in one.items()}
-    merged["type"] = [one["type"] for one in told]
+def _either(meanings: list[dict[str, Any]]) -> dict[str, Any]:
+    """Several plain types are one list of names; null is listed with the words of a vocabulary."""
+    if not all("type" in one for one in meanings) or sum(len(one) > 1 for one in meanings) > 1:
+        return {"anyOf": meanings}
+    merged = {key: value for one in meanings for key, value in one.items()}
+    merged["type"] = [one["type"] for one in meanings]
     if "enum" in merged and "null" in merged["type"]:
         merged["enum"] = [*merged["enum"], None]
     return merged
@@ -149,10 +149,10 @@ def tables(name: str) -> str:
 
 
 def _table(shape: type, inner: bool) -> str:
-    told = said(shape)
+    meanings = descriptions(shape)
     head = [f"### `{shape.__name__}`", ""] if inner else []
     lines = "\n".join(textwrap.wrap(summary(shape), 140))
-    rows = [f"| `{name}` | {_words(kind)} | {told[name]} |" for name, kind in fields(shape).items()]
+    rows = [f"| `{name}` | {_words(kind)} | {meanings[name]} |" for name, kind in fields(shape).items()]
     return "\n".join([*head, lines, "", "| field | type | |", "|---|---|---|", *rows])
 
 
@@ -214,7 +214,7 @@ def page(text: str) -> str:
 
 
 def everything() -> dict[Path, str]:
-    """What this script writes."""
+    """Return the generated files."""
     texts = {
         ROOT / "schemas" / f"{name}-1.schema.json": json.dumps(schema(name), indent=1, ensure_ascii=False) + "\n"
         for name in SHAPES

@@ -1,11 +1,11 @@
 """Rendered reports of the incidents of sample_logs/ -> reports/examples/.
 
     python scripts/examples.py            writes them anew (or: make examples)
-    python scripts/examples.py --check    says which are out of date; exit 1 if any is
+    python scripts/examples.py --check    list those that are out of date; exit 1 if any is
 
 Of each incident the Markdown, which a repository's pages show as it is, and of at least one of each kind of
 failure the HTML: all of that would be twelve megabytes. The pattern library's hash is left out, so that an
-example changes only when what it says does. A test renders them anew and compares. reports/examples/README.md
+example changes only with the report itself. A test renders them anew and compares. reports/examples/README.md
 lists them with today's headlines.
 """
 
@@ -48,8 +48,8 @@ PAGES = (
 )
 HEAD = """# Rendered reports
 
-What `postmortem analyze` makes of the recorded incidents in [sample_logs](../../sample_logs/README.md): the
-Markdown of each (`--format md`), and of one of each kind the HTML report. That stands alone: download it and
+The reports of `postmortem analyze` on the recorded incidents in [sample_logs](../../sample_logs/README.md): the
+Markdown of each (`--format md`), and of one of each kind the HTML report, a single file: download it and
 open it in a browser.
 `make examples` renders them anew.
 
@@ -86,10 +86,9 @@ def everything() -> dict[str, str]:
     return files | {"README.md": HEAD + "".join(one.line for one in examples)}
 
 
-def same(page: str, kept: str) -> bool:
-    """Whether two renderings hold the same: their events before compression, which other builds of zlib
-    do otherwise."""
-    return page == kept or _unpacked(page) == _unpacked(kept)
+def same(page: str, present: str) -> bool:
+    """Return whether two renderings are equal, with their events before compression: builds of zlib differ."""
+    return page == present or _unpacked(page) == _unpacked(present)
 
 
 def _unpacked(page: str) -> tuple[str, bytes]:
@@ -98,12 +97,12 @@ def _unpacked(page: str) -> tuple[str, bytes]:
 
 
 def outdated(files: dict[str, str]) -> list[str]:
-    """Names of files that are missing, say something else, or are none of these."""
-    kept = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()}
+    """Return the names of missing, changed and extra files."""
+    present = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()}
     return sorted(
         name
-        for name in files.keys() | kept.keys()
-        if name not in files or name not in kept or not same(files[name], kept[name])
+        for name in files.keys() | present.keys()
+        if name not in files or name not in present or not same(files[name], present[name])
     )
 
 
@@ -114,7 +113,7 @@ def main() -> int:
         for name in stale:
             print(f"out of date: reports/examples/{name}")
         if stale:
-            print(f"run {sys.executable} scripts/examples.py (or: make examples), and look at what changed")
+            print(f"run {sys.executable} scripts/examples.py (or: make examples), and review the changes")
         return 1 if stale else 0
     for name in stale:
         (FOLDER / name).unlink(missing_ok=True)

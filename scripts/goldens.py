@@ -58,14 +58,14 @@ def document_of(case: Path, cache: Path | None) -> Facts:
     from postmortem.analyze import Options, aligned, concluded
 
     options = Options(workers=1)
-    kept = cache / f"{case.parent.name}-{case.name}.pickle" if cache else None
+    saved_evidence = cache / f"{case.parent.name}-{case.name}.pickle" if cache else None
     try:
-        if kept and kept.exists():
-            evidence = pickle.loads(kept.read_bytes())  # our own file
+        if saved_evidence and saved_evidence.exists():
+            evidence = pickle.loads(saved_evidence.read_bytes())  # our own file
         else:
             evidence = aligned([str(case / "logs")], options)
-            if kept:
-                kept.write_bytes(pickle.dumps(evidence, protocol=5))
+            if saved_evidence:
+                saved_evidence.write_bytes(pickle.dumps(evidence, protocol=5))
         document: Facts = json.loads(json.dumps(concluded(evidence, options).document))
         return document
     except Exception:
@@ -73,7 +73,7 @@ def document_of(case: Path, cache: Path | None) -> Facts:
 
 
 def facts(document: Facts) -> Facts:
-    """What the document states, without its sentences."""
+    """Return the facts of a document, without its sentences."""
     if "error" in document:
         return {"error": document["error"].strip().rpartition("\n")[2]}
     verdict = document["verdict"]
@@ -237,9 +237,9 @@ def report(cases: list[Path], documents: dict[str, Facts], saved: dict[str, Fact
                 print("".join(f"    {line}\n" for line in shown), end="")
         if options.wrong and not right and "verdict" in after:
             verdict = after["verdict"]
-            said = "/".join(str(verdict[k]) for k in ("outcome", "category", "pattern", "confidence"))
+            answer = "/".join(str(verdict[k]) for k in ("outcome", "category", "pattern", "confidence"))
             want = f"{truth['outcomes']}/{truth['categories']} ranks={truth['ranks']} hosts={truth['hosts']}"
-            print(f"{name}: WRONG\n    {said} {short(verdict['culprit'])}\n    {verdict['headline']}")
+            print(f"{name}: WRONG\n    {answer} {short(verdict['culprit'])}\n    {verdict['headline']}")
             print(f"    truth: {want}: {truth['story']}")
     if saved:
         print("moved:", ", ".join(f"{key} {n}" for key, n in counts.most_common()) or "nothing")

@@ -2,10 +2,10 @@
 and the links of docs/questions/*.md.
 
     python scripts/pattern_catalogue.py            writes them
-    python scripts/pattern_catalogue.py --check    says which are out of date; exit 1 if any is
+    python scripts/pattern_catalogue.py --check    list those that are out of date; exit 1 if any is
 
 The catalogue is written as a whole. The pages in docs/questions/ are written by hand; only two things in them
-are generated: the line after `<!-- samples: … -->`, and what follows `<!-- links -->` (where each
+are generated: the line after `<!-- samples: … -->`, and the text after `<!-- links -->` (where each
 `[pattern-id]` leads).
 """
 
@@ -35,7 +35,7 @@ INCIDENTS = (ROOT / "sample_logs", ROOT / "tests" / "incidents" / "synthetic")
 MAX_SAMPLES = 6
 FAMILIES = {
     "checkpoint": "checkpoints that cannot be written, read, or fitted to the model",
-    "collective": ("collectives that time out or do not fit together, and what the flight recorder says of them"),
+    "collective": "collectives that time out or do not match, and their flight-recorder dumps",
     "crash": "processes that die of a signal or an uncaught C++ exception",
     "dataloader": "DataLoader workers and the memory they share",
     "ddp": "DDP, FSDP and ZeRO used in a way they do not allow",
@@ -43,7 +43,7 @@ FAMILIES = {
     "frameworks": "DeepSpeed, Megatron-LM, Lightning, vLLM, sglang, torch.compile, Triton",
     "gloo": "the gloo backend",
     "gpu-fault": "CUDA and HIP errors of a running kernel",
-    "gpu-hardware": "what drivers say of GPUs and their links: Xid, SXid, fabric manager, amdgpu",
+    "gpu-hardware": "driver messages on GPUs and their links: Xid, SXid, fabric manager, amdgpu",
     "gpu-memory": "GPU memory that was not enough",
     "host-memory": "host memory that was not enough: the OOM killer, cgroups, allocators",
     "kernel": "other words of the Linux kernel",
@@ -57,7 +57,7 @@ FAMILIES = {
     "processes": "fork, spawn and pools of processes",
     "python": "Python exceptions",
     "ray": "Ray",
-    "reasoning": "what no single line says: found by comparing the ranks",
+    "reasoning": "findings that no single line shows, from a comparison of the ranks",
     "rendezvous": "how a job comes together: store, rendezvous, environment variables",
     "scheduler": "Slurm, PBS, LSF, cloud instances",
     "signals": "signals from outside and limits that send one",
@@ -84,7 +84,7 @@ def samples(library: Library) -> list[Sample]:
     for room in INCIDENTS:
         for truth in sorted(room.glob("*/truth.json")):
             readme = truth.with_name("README.md")
-            made = re.search(r"replay/scenarios/(\w+)\.py", readme.read_text()) if readme.is_file() else None
+            made = re.search(r"record_sample\.py (\S+)", readme.read_text()) if readme.is_file() else None
             lines = [str(e.get("text", "")) for e in json.loads(truth.read_text()).get("evidence", [])]
             shows = {
                 e.pattern
@@ -93,7 +93,7 @@ def samples(library: Library) -> list[Sample]:
                 for e in read_text(text, "", library)
                 if e.pattern
             }
-            out.append(Sample(truth.parent, made[1].replace("_", "-") if made else "", frozenset(shows)))
+            out.append(Sample(truth.parent, made[1] if made else "", frozenset(shows)))
     return out
 
 
@@ -109,7 +109,7 @@ def samples_of(p: Pattern, known: Iterable[Sample]) -> list[Sample]:
 
 
 def prose(text: str) -> str:
-    """Escape what Markdown would take for markup, outside of `code`."""
+    """Escape the markup of Markdown, outside of `code`."""
     pieces = re.split(r"(`[^`]*`)", " ".join(text.split()))
     return "".join(
         p if p.startswith("`") else re.sub(r"[*<]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\\g<0>", p) for p in pieces
@@ -121,7 +121,7 @@ def cell(text: str) -> str:
 
 
 def block(text: str) -> list[str]:
-    """A fenced block, with what a terminal would not show made visible."""
+    """Return a fenced block, with visible control characters."""
     shown = "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text.rstrip())
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", shown)), default=0))
     return [f"{fence}text", *(line.rstrip() for line in shown.splitlines()), fence]
@@ -157,7 +157,7 @@ def wordings(p: Pattern) -> Iterator[tuple[str, Variant, list[Example]]]:
 def _looks(p: Pattern) -> Iterator[str]:
     if p.derived:
         yield from (
-            "**How it looks.** No line says it; it follows from what the ranks did and did not print.",
+            "**How it looks.** No single line shows it; it follows from present and missing lines of several ranks.",
             "",
         )
         return
@@ -197,7 +197,7 @@ def _seen_again(p: Pattern, known: Iterable[Sample]) -> Iterator[str]:
 
 
 def section(p: Pattern, library: Library, known: Iterable[Sample]) -> Iterator[str]:
-    """What an engineer on call wants to know of one pattern."""
+    """Yield the section of one pattern."""
     facts = [p.role, p.category or "", p.severity, "" if p.status == "stable" else p.status]
     where = f" · read in {', '.join(p.sources)}" if p.sources else ""
     yield from (f"## {p.id}", "", f"{prose(p.title)} · {' · '.join(f for f in facts if f)}{where}", "")
@@ -298,12 +298,12 @@ def question_page(text: str, library: Library, known: list[Sample]) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Every generated page and what it should hold."""
+    """Return every generated page and its text."""
     library = load()
     known = samples(library)
     families = {p.family for p in library.patterns.values()}
     if unknown := families - FAMILIES.keys():
-        sys.exit(f"say in FAMILIES of {Path(__file__).name} what {', '.join(sorted(unknown))} is about")
+        sys.exit(f"describe {', '.join(sorted(unknown))} in FAMILIES of {Path(__file__).name}")
     out = {CATALOGUE / f"{family}.md": family_page(family, library, known) for family in sorted(families)}
     out[CATALOGUE / "README.md"] = index_page(library)
     out.update({page: question_page(page.read_text(), library, known) for page in sorted(QUESTIONS.glob("*.md"))})

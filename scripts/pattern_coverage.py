@@ -22,7 +22,7 @@ from postmortem.library import Library, load
 
 MAPPING = Path(__file__).resolve().parent.parent / "docs" / "coverage.tsv"
 LINE = "NVRM: Xid (PCI:0000:41:00): {number}, pid=1234, name=python, {text}"
-REST = "xid-other"  # takes what has no pattern of its own
+REST = "xid-other"  # for errors without a pattern of their own
 XIDS = """
 8 ROBUST_CHANNEL_FIFO_ERROR_IDLE_TIMEOUT
 11 ROBUST_CHANNEL_GR_ERROR_MISSING_HW
@@ -138,7 +138,7 @@ XIDS = """
 
 
 class Row(NamedTuple):
-    """What became of one signature of the seed list."""
+    """The use of one signature of the seed list."""
 
     signature: str
     patterns: tuple[str, ...]
@@ -156,11 +156,11 @@ def rows(text: str) -> list[Row]:
 
 
 def faults(table: Iterable[Row], library: Library) -> Iterator[str]:
-    """What is wrong with the table itself."""
+    """Yield the errors of the table itself."""
     seen = Counter(row.signature for row in table)
     for row in table:
         if seen[row.signature] > 1:
-            yield f"{row.signature} stands {seen[row.signature]} times in the table"
+            yield f"{row.signature} is {seen[row.signature]} times in the table"
         if not row.patterns and not row.note:
             yield f"{row.signature} has neither a pattern nor a reason to be left out"
         for pattern in row.patterns:
@@ -169,7 +169,7 @@ def faults(table: Iterable[Row], library: Library) -> Iterator[str]:
 
 
 def sections(table: Iterable[Row]) -> dict[str, list[Row]]:
-    """The rows by what became of them."""
+    """Return the rows by their use."""
     users = Counter(pattern for row in table for pattern in row.patterns)
     out: dict[str, list[Row]] = {"covered by": [], "merged into": [], "left out because": []}
     for row in table:
@@ -184,7 +184,7 @@ def xids() -> dict[int, str]:
 
 
 def xid_line(number: int, mnemonic: str) -> str:
-    """The driver's line with that number. NVLink 5 units (144 to 150) say how bad it is;
+    """The driver's line with that number. NVLink 5 units (144 to 150) include the severity;
     the other texts decide nothing."""
     unit = mnemonic.split("_")[1]
     return LINE.format(
@@ -199,7 +199,7 @@ def lands_in(line: str, library: Library) -> list[str]:
 
 
 def report(table: list[Row], library: Library) -> tuple[list[str], list[str]]:
-    """The lines to print, and what makes the coverage incomplete."""
+    """Return the lines to print, and the gaps of the coverage."""
     wrong = list(faults(table, library))
     parts = sections(table)
     wide = max((len(row.signature) for row in table), default=0)

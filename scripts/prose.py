@@ -84,7 +84,8 @@ def texts_of(path: Path) -> str:
 
 def document_of(path: Path) -> str:
     """A Markdown document without its code."""
-    text = re.sub(r"```.*?```|`[^`]*`|^    .*$", " ", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    code = r"```.*?```|`[^`]*`|^ {4}[^\n]*$"
+    text = re.sub(code, " ", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     return re.sub(r"\]\([^)]*\)|^> .*$", " ", text, flags=re.MULTILINE)
 
 

@@ -1,10 +1,10 @@
 """Records the GPU samples of sample_logs/ on a machine that has one:
-every GPU scenario, and what NCCL says in the common failures.
+every GPU scenario, and the messages of NCCL in the common failures.
 
     python scripts/record_gpu_samples.py OUT [--only WORD] [--seconds 540] [--at-once 2]
 
 Needs torch with CUDA and nothing else of this project's dependencies. With one GPU the ranks of an NCCL job
-share it (each says that it is a host of its own). Writes OUT/<name>/ as `postmortem.replay.record` does,
+share it (each reports a host of its own). Writes OUT/<name>/ as `record_sample.py` does,
 OUT/machine/ with nvidia-smi's words, and a line for each run.
 """
 
@@ -67,20 +67,19 @@ ALONE = ("gpu-out-of-memory",)  # these take all memory of the GPU: nothing else
 
 
 def one(name: str, out: Path) -> str:
+    from postmortem.errors import ReplayError
     from postmortem.replay.isolate import CannotIsolate
-    from postmortem.replay.record import CannotRecord, _parser, _plan, record
+    from scripts.record_sample import record
 
     began = time.monotonic()
     words = [*shlex.split(SAMPLES[name]), "--out", f"sample_logs/{name}"]
     try:
-        args = _parser().parse_args(words)
-        command = shlex.join(["python", "-m", "postmortem.replay.record", *words])
-        truth = record(_plan(args), out / name, tuple(args.kernel), command, keep=True)
+        truth = record(words, out / name, keep=True)
         evidence = truth["evidence"]
-        told = f"recorded, {len(evidence) if isinstance(evidence, list) else 0} lines of evidence"
-    except (CannotRecord, CannotIsolate, OSError, KeyError) as error:
-        told = f"REFUSED {type(error).__name__}: {error}"
-    return f"{name:34} {time.monotonic() - began:5.0f} s  {told}"
+        result = f"recorded, {len(evidence) if isinstance(evidence, list) else 0} lines of evidence"
+    except (ReplayError, CannotIsolate, OSError, KeyError) as error:
+        result = f"REFUSED {type(error).__name__}: {error}"
+    return f"{name:34} {time.monotonic() - began:5.0f} s  {result}"
 
 
 def machine(out: Path) -> None:
@@ -109,8 +108,8 @@ def main() -> None:
     names = [name for name in SAMPLES if args.only in name]
 
     def due(name: str) -> str:
-        late = time.monotonic() - began > args.seconds
-        line = f"{name:34} left out: no time" if late else one(name, args.out)
+        over = time.monotonic() - began > args.seconds
+        line = f"{name:34} left out: no time" if over else one(name, args.out)
         print(line, flush=True)
         return line
 

@@ -5,7 +5,7 @@ replay with the same pattern?
 
 A case is CASES_DIR/<id>/logs. Each is analysed, its document gives scenario and arguments
 (`postmortem.replay.pick`), and the replay is run here, one at a time; equal replays are run once and
-remembered in the cache. Without --run it only says what would be run. The last line is JSON with the counts.
+remembered in the cache. Without --run it only lists the replays. The last line is JSON with the counts.
 """
 
 from __future__ import annotations

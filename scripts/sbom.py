@@ -1,9 +1,9 @@
-"""Write the bill of materials of a release: what the wheel needs at run time, as CycloneDX 1.6 in JSON.
+"""Write the bill of materials of a release: the packages that the wheel needs at run time, as CycloneDX 1.6 in JSON.
 
     python scripts/sbom.py [--wheel dist/torch_postmortem-0.1.0-py3-none-any.whl] [--output FILE]
 
 Versions and hashes are those of requirements-dev.lock: with them the release was tested, on Linux. Users may
-have others within the bounds of pyproject.toml, which stand beside them. The wheel itself holds nothing of
+have others within the bounds of pyproject.toml, which are listed beside them. The wheel itself contains no code of
 others: the report's script has no dependencies. The same lock and wheel give the same bytes.
 """
 
@@ -12,21 +12,36 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import re
 import sys
+import tomllib
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
+from packaging.markers import Marker
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from scripts.lock import DEV, PYTHONS, ROOT, Pin, asked, pins, project
-
+ROOT = Path(__file__).resolve().parent.parent
+LOCK = ROOT / "requirements-dev.lock"
+PYTHONS = ("3.11", "3.12", "3.13")  # of the machines that run the suite
+LINUX = {
+    "implementation_name": "cpython",
+    "os_name": "posix",
+    "platform_machine": "x86_64",
+    "platform_python_implementation": "CPython",
+    "platform_system": "Linux",
+    "sys_platform": "linux",
+}
+STANZA = re.compile(r"^(?P<name>[a-z0-9.-]+)==(?P<version>\S+)(?: ; (?P<marker>.*?))?(?: \\)?$", re.MULTILINE)
+HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})(?![0-9a-f])")
+VIA = re.compile(r"^ +#(?: via|  ) ([a-z0-9.-]+)(?: \(pyproject\.toml\))?$", re.MULTILINE)
 SCHEMA = "http://cyclonedx.org/schema/bom-1.6.schema.json"
-# What each declares, as an SPDX expression. Some metadata say no more than `BSD` or `LGPL`: there the licence
-# was read. tests/test_supply_chain.py compares with the metadata. A new one has no entry: read it first.
+# Declared licenses, as SPDX expressions. Some metadata have no more than `BSD` or `LGPL`: there the license was
+# read. tests/test_supply_chain.py compares with the metadata. A new package has no entry: read its license first.
 LICENCES = {
     "annotated-doc": "MIT",
     "google-re2": "BSD-3-Clause",
@@ -49,13 +64,59 @@ LICENCES = {
     "tzdata": "Apache-2.0",
     "zstandard": "BSD-3-Clause",
 }
-# Needed on Windows only, which a lock does not say where another package of it needs the same one on Linux.
+# Needed on Windows only, which a lock does not show if another package needs the same one on Linux.
 WINDOWS = {"colorama"}
 
 
+@dataclass(frozen=True)
+class Pin:
+    """One entry of a lock."""
+
+    name: str
+    version: str
+    marker: str  # where it is needed; empty: everywhere
+    hashes: tuple[str, ...]
+    via: tuple[str, ...]  # the packages that require it
+
+    def needed_on(self, python: str) -> bool:
+        """Return whether it is installed on Linux with this Python, 3.11 for example."""
+        return not self.marker or Marker(self.marker).evaluate(linux(python))
+
+
+def linux(python: str) -> dict[str, str]:
+    return {**LINUX, "python_version": python, "python_full_version": f"{python}.0"}
+
+
+def pins(text: str) -> list[Pin]:
+    """Read a lock."""
+    starts = [*STANZA.finditer(text)]
+    ends = [start.start() for start in starts[1:]] + [len(text)]
+    found = []
+    for start, end in zip(starts, ends, strict=True):
+        body = text[start.start() : end]
+        hashes, via = tuple(HASH.findall(body)), tuple(VIA.findall(body))
+        found.append(Pin(start["name"], start["version"], start["marker"] or "", hashes, via))
+    return found
+
+
+def project() -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return found
+
+
+def required(project: dict[str, Any], *extras: str) -> Iterator[Requirement]:
+    """Yield the requirements of the project, with these extras and the extras that they name."""
+    for line in (*project["dependencies"], *(r for e in extras for r in project["optional-dependencies"][e])):
+        requirement = Requirement(line)
+        if canonicalize_name(requirement.name) == canonicalize_name(project["name"]):
+            yield from required({**project, "dependencies": []}, *sorted(requirement.extras))
+        else:
+            yield requirement
+
+
 def needed(locked: Iterable[Pin], names: Iterable[str]) -> list[Pin]:
-    """These packages and all that they ask for, on Linux."""
-    linux = [pin for pin in locked if any(pin.holds(python) for python in PYTHONS)]
+    """Return these packages and all that they require, on Linux."""
+    linux = [pin for pin in locked if any(pin.needed_on(python) for python in PYTHONS)]
     here = [pin for pin in linux if pin.name not in WINDOWS]
     known: set[str] = set()
     fresh: set[str] = {canonicalize_name(name) for name in names}
@@ -71,13 +132,13 @@ def purl(name: str, version: str) -> str:
 
 def licence(expression: str) -> list[dict[str, Any]]:
     form: dict[str, Any] = {"expression": expression} if " " in expression else {"license": {"id": expression}}
-    declared = {"acknowledgement": "declared"}  # by its authors; nobody has looked through the files
+    declared = {"acknowledgement": "declared"}  # by its authors, not read in the files
     return [form | declared if "expression" in form else {"license": form["license"] | declared}]
 
 
 def component(pin: Pin, bounds: dict[str, str]) -> dict[str, Any]:
     ref = purl(pin.name, pin.version)
-    told = {"postmortem:allowed": bounds.get(pin.name, ""), "postmortem:where": pin.marker}
+    own = {"postmortem:allowed": bounds.get(pin.name, ""), "postmortem:where": pin.marker}
     files = {
         "type": "distribution",
         "url": ref,
@@ -94,14 +155,14 @@ def component(pin: Pin, bounds: dict[str, str]) -> dict[str, Any]:
         "purl": ref,
         "externalReferences": [files],
     }
-    properties = [{"name": name, "value": value} for name, value in told.items() if value]
+    properties = [{"name": name, "value": value} for name, value in own.items() if value]
     return found | ({"properties": properties} if properties else {})
 
 
 def bill(locked: Iterable[Pin], wheel: bytes | None = None) -> dict[str, Any]:
-    """Return the document. With the wheel's bytes, it says which wheel it is of."""
+    """Return the document, with the hash of the wheel if its bytes are given."""
     about = project()
-    bounds: dict[str, str] = {canonicalize_name(r.name): str(r.specifier) for r in asked(about)}
+    bounds: dict[str, str] = {canonicalize_name(r.name): str(r.specifier) for r in required(about)}
     inside = needed(locked, bounds)
     refs: dict[str, list[str]] = {}
     for pin in inside:
@@ -138,7 +199,7 @@ def bill(locked: Iterable[Pin], wheel: bytes | None = None) -> dict[str, Any]:
             *({"ref": purl(pin.name, pin.version), "dependsOn": [*dict.fromkeys(asks[pin.name])]} for pin in inside),
         ],
     }
-    # of the content, not of chance or the clock: who makes it again gets the same
+    # of the content, not of chance or the clock, so that it can be made again
     content = json.dumps(document, sort_keys=True)
     document["serialNumber"] = uuid.uuid5(uuid.NAMESPACE_URL, content).urn
     return document
@@ -156,7 +217,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=ROOT / "dist" / name)
     args = parser.parse_args()
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text(text(pins(DEV.read_text()), args.wheel.read_bytes() if args.wheel else None))
+    args.output.write_text(text(pins(LOCK.read_text()), args.wheel.read_bytes() if args.wheel else None))
     print(args.output)
     return 0
 

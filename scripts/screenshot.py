@@ -20,8 +20,8 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 def shoot(report: Path, target: Path, width: int, height: int, scheme: Any, full: bool, scroll: str) -> None:
-    """Open the report as a reader would, wait for its timeline, and save what is seen;
-    a .pdf is what the printer gets."""
+    """Open the report as a reader would, wait for its timeline, and save the visible page;
+    a .pdf is the printed one."""
     from playwright.sync_api import sync_playwright
 
     chromium = os.environ.get("POSTMORTEM_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)

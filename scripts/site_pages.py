@@ -1,6 +1,6 @@
-"""What mkdocs is told beyond mkdocs.yml: pages outside docs/, and what a `*` in the navigation means.
+"""Extends mkdocs.yml: pages outside docs/, and the meaning of a `*` in the navigation.
 
-A page links to what it means where that lies: `../sample_logs/README.md`, `../../patterns/README.md`. On
+A page links to files where they are: `../sample_logs/README.md`, `../../patterns/README.md`. On
 GitHub such a link leads there. A site holds only what is below docs/, so each file that a page links to, and
 each that those link to in turn, gets a copy in the site, and the links lead to the copies: pages under
 `repository/`, other files under `files/`.
@@ -82,7 +82,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let the links of a page lead to files of the site, and its search find what explains before samples."""
+    """Let the links of a page lead to files of the site, and its search list explanations before samples."""
     folder = page.file.src_uri.partition("/")[0]
     page.meta["search"] = {"boost": BOOST.get(folder, 1)}
 

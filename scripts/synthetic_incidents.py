@@ -3,7 +3,7 @@
 
 NOT real runs. Every line is a format string of its emitter (torch ProcessGroupNCCL.cpp and torchelastic, NCCL
 init.cc and net_ib.cc, the NVIDIA kernel driver, Slurm) with numbers filled in; the story decides which rank
-prints what and when.
+prints its lines and times.
 
     python scripts/synthetic_incidents.py            writes the folders anew (the same bytes each time)
 """
@@ -222,7 +222,7 @@ INCIDENTS: dict[str, Callable[[], tuple[Logs, dict[str, object]]]] = {
 
 def write(name: str) -> None:
     make = INCIDENTS[name]
-    logs, said = make()
+    logs, facts = make()
     folder = ROOT / name
     shutil.rmtree(folder, ignore_errors=True)
     for path, lines in logs.items():
@@ -230,11 +230,11 @@ def write(name: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("\n".join(lines) + "\n")
     story = " ".join((make.__doc__ or "").split())
-    proof = said["evidence"]
+    proof = facts["evidence"]
     assert isinstance(proof, list)
     shown = [{"file": path, "line": line, "text": logs[path][line - 1]} for path, line in proof]
     (folder / "truth.json").write_text(
-        json.dumps({"id": name, **said, "evidence": shown, "story": story, "synthetic": True}, indent=1) + "\n"
+        json.dumps({"id": name, **facts, "evidence": shown, "story": story, "synthetic": True}, indent=1) + "\n"
     )
     (folder / "README.md").write_text(
         f"# {name}\n\nSYNTHETIC: built from the emitters' format strings by scripts/synthetic_incidents.py, "

@@ -1,9 +1,7 @@
-"""What collectors, schedulers and terminals make of a console: functions from its lines to the text of a file."""
+"""The forms that collectors, schedulers and terminals give to a console: functions from its lines to a file's text."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 import textwrap
@@ -71,16 +69,13 @@ def _records(lines: Lines) -> list[Line]:
     inside = False
     for line in lines:
         bare = line.rpartition("]: ")[2] if line.startswith("[") else line
-        if bare.startswith("Traceback (most recent call last)"):
-            inside = True
-            out.append(line)
-        elif inside and out and (bare[:1] in (" ", "") or line.startswith("[rank")):
+        starts = bare.startswith("Traceback (most recent call last)")
+        if inside and out and not starts:
             out[-1] = _line(f"{out[-1]}\n{line}", out[-1].at, out[-1].host)
-        elif inside and out:
-            out[-1] = _line(f"{out[-1]}\n{line}", out[-1].at, out[-1].host)
-            inside = False
+            inside = bare[:1] in (" ", "") or line.startswith("[rank")
         else:
             out.append(line)
+            inside = inside or starts
     return out
 
 
@@ -107,16 +102,6 @@ def _cloudwatch(lines: Lines) -> str:
     return json.dumps({"events": events, "nextForwardToken": "f/1"}, indent=4)
 
 
-def _csv(lines: Lines) -> str:
-    """A table from a log viewer; a record of several lines is one quoted field."""
-    out = io.StringIO()
-    rows = csv.writer(out, lineterminator="\n")
-    rows.writerow(["@timestamp", "level", "message"])
-    for line in _records(lines):
-        rows.writerow([_z(line), "info", line])
-    return out.getvalue()
-
-
 def _logfmt(lines: Lines) -> str:
     return _joined([f"time={_z(line)} level=info msg={json.dumps(line)}" for line in _records(lines)])
 
@@ -130,33 +115,16 @@ def _loguru(lines: Lines) -> str:
     out = []
     for line in _records(lines):
         time = {"repr": f"{line.at:%Y-%m-%d %H:%M:%S.%f}+00:00", "timestamp": line.at.timestamp()}
-        said = {
-            "message": line.split("\n")[0],
-            "time": time,
-            "level": {"name": "INFO", "no": 20},
-            "extra": {},
-        }
-        out.append(json.dumps({"text": line + "\n", "record": said}))
-    return _joined(out)
-
-
-def _cri_partial(lines: Lines) -> str:
-    """containerd cuts long lines into pieces with the tag P; here at 100 characters"""
-    out = []
-    for line in lines:
-        pieces = [line[at : at + 100] for at in range(0, len(line), 100)] or [""]
-        out += [f"{_z(line)} stderr P {piece}" for piece in pieces[:-1]]
-        out.append(f"{_z(line)} stderr F {pieces[-1]}")
+        record = {"message": line.split("\n")[0], "time": time, "level": {"name": "INFO", "no": 20}, "extra": {}}
+        out.append(json.dumps({"text": line + "\n", "record": record}))
     return _joined(out)
 
 
 def _docker_partial(lines: Lines) -> str:
     out = []
     for line in lines:
-        for piece in textwrap.wrap(line, 120, drop_whitespace=False, replace_whitespace=False)[:-1]:
-            out.append(json.dumps({"log": piece, "stream": "stderr", "time": _z(line)}))
-        rest = (textwrap.wrap(line, 120, drop_whitespace=False, replace_whitespace=False) or [""])[-1]
-        out.append(json.dumps({"log": rest + "\n", "stream": "stderr", "time": _z(line)}))
+        *pieces, rest = textwrap.wrap(line, 120, drop_whitespace=False, replace_whitespace=False) or [""]
+        out += [json.dumps({"log": log, "stream": "stderr", "time": _z(line)}) for log in (*pieces, rest + "\n")]
     return _joined(out)
 
 
@@ -164,29 +132,6 @@ def _typescript(lines: Lines) -> str:
     """script(1)"""
     head = 'Script started on 2026-11-20 21:19:00+00:00 [TERM="xterm-256color" COLUMNS="200" LINES="50"]\n'
     return head + "".join(f"\x1b[0m{line}\r\n" for line in lines) + '\nScript done [COMMAND_EXIT_CODE="1"]\n'
-
-
-def _journal_export(lines: Lines) -> str:
-    """journalctl -o export; what is no plain text stands behind its length"""
-    out = []
-    for i, line in enumerate(lines):
-        micro = int(line.at.timestamp() * 1e6)
-        head = f"__CURSOR=s=4d83;i={i:x}\n__REALTIME_TIMESTAMP={micro}\n_HOSTNAME={line.host}\nPRIORITY=6\n"
-        message = f"MESSAGE={line}\n"
-        if not line.isprintable() or not line:
-            size = len(line.encode()).to_bytes(8, "little").decode("latin-1")
-            message = f"MESSAGE\n{size}{line}\n" if size.isascii() else f"MESSAGE={line}\n"
-        out.append(f"{head}SYSLOG_IDENTIFIER=train.sh\n{message}_TRANSPORT=stdout\n_PID=123\n\n")
-    return "".join(out)
-
-
-def _journal_verbose(lines: Lines) -> str:
-    """journalctl -o verbose"""
-    return "".join(
-        f"{line.at:%a %Y-%m-%d %H:%M:%S.%f} UTC [s=4d833a1568aa47ee;i={i:x};b=1de6]\n    PRIORITY=6\n"
-        f"    _HOSTNAME={line.host}\n    SYSLOG_IDENTIFIER=train.sh\n    MESSAGE={line}\n    _PID=123\n"
-        for i, line in enumerate(lines)
-    )
 
 
 def _journal_json(lines: Lines) -> str:
@@ -201,21 +146,20 @@ def _journal_json(lines: Lines) -> str:
     )  # fmt: skip
 
 
-def _coloured(escape: str) -> Callable[[Line], str]:
-    """A colour for the line's first word, in a console that lost or spells the ESC byte."""
+def _colored(escape: str) -> Callable[[Line], str]:
+    """A color for the line's first word, in a console that lost or spells the ESC byte."""
 
-    def coloured(line: Line) -> str:
+    def colored(line: Line) -> str:
         word, blank, rest = line.partition(" ")
         return f"{escape}[1;36m{word}{escape}[0m{blank}{rest}" if word else line
 
-    return coloured
+    return colored
 
 
 ENVELOPES: dict[str, Wrap] = {
     "kubectl logs --timestamps": _each(lambda line: f"{_z(line)} {line}"),
     "kubectl logs --prefix": _each(lambda line: f"[pod/{line.host}/pytorch] {line}"),
     "/var/log/pods of containerd": _each(lambda line: f"{_z(line)} stderr F {line}"),
-    "containerd, lines cut": _cri_partial,
     "docker's json-file": _each(
         lambda line: json.dumps({"log": line + "\n", "stream": "stderr", "time": _z(line)})
     ),
@@ -223,8 +167,6 @@ ENVELOPES: dict[str, Wrap] = {
     "docker compose logs": _each(lambda line: f"{line.host}-1  | {line}"),
     "honcho": _each(lambda line: f"{line.at:%H:%M:%S} train.1 | {line}"),
     "GNU parallel --tag": _each(lambda line: f"config-a.yaml\t{line}"),
-    "journalctl -o export": _journal_export,
-    "journalctl -o verbose": _journal_verbose,
     "journalctl -o json-pretty": _journal_json,
     "journalctl": _each(lambda line: f"{line.at:%b %d %H:%M:%S} {line.host} train.sh[123]: {line}"),
     "syslog of RFC 5424": _each(lambda line: f"<14>1 {line.at:%Y-%m-%dT%H:%M:%S.%f}+00:00 {line.host} train 123 - - {line}"),
@@ -236,12 +178,11 @@ ENVELOPES: dict[str, Wrap] = {
     "Cloud Logging, newest first": _json_array_newest_first,
     "CloudWatch": _cloudwatch,
     "Loki, lines newest first": lambda lines: _joined([f"{_z(line)}\t{line.host}\t{line}" for line in lines][::-1]),
-    "a table": _csv,
     "logfmt": _logfmt,
     "structlog": _structlog,
     "loguru": _loguru,
-    "colours of a paste": _each(_coloured("")),
-    "colours in rsyslog": _each(_coloured("#033")),
-    "colours in less": _each(_coloured("^[")),
+    "colors of a paste": _each(_colored("")),
+    "colors in rsyslog": _each(_colored("#033")),
+    "colors in less": _each(_colored("^[")),
     "a code block": _each(lambda line: f"    {line}" if line.strip() else ""),
 }  # fmt: skip

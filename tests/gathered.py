@@ -1,4 +1,4 @@
-"""What the tests of `postmortem collect` share: a job that hangs, the command, what is in an archive."""
+"""For the tests of `postmortem collect` and `watch`: jobs that hang, the commands, and the content of an archive."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
@@ -33,7 +34,7 @@ for step in range(100):
     print(f"step {step}", flush=True)
     dist.all_reduce(batch)
 """
-STANDS = """\
+WAITS = """\
 import time
 
 def wait_for_the_disk():
@@ -46,20 +47,22 @@ wait_for_the_disk()
 
 @contextlib.contextmanager
 def ranks(folder: Path, text: str, run: str, world: int = 2, **more: str) -> Iterator[list[int]]:
-    """Processes with a rank's environment that run `text` until the last of them waits; their pids."""
+    """Start processes with a rank's environment that run `text` until the last of them waits; return their pids."""
     script = folder / "train.py"
     script.write_text(text)
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = str(s.getsockname()[1])
     base = {**os.environ, "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
-    base |= {"MASTER_PORT": str(_free_port()), "TORCHELASTIC_RUN_ID": run, **more}
+    base |= {"MASTER_PORT": port, "TORCHELASTIC_RUN_ID": run, **more}
     logs = [folder / f"rank{n}.log" for n in range(world)]
     started = []
     for n, log in enumerate(logs):
         env = {**base, "RANK": str(n), "LOCAL_RANK": str(n)}
         with log.open("wb") as out:
-            command = [sys.executable, str(script)]
-            started.append(subprocess.Popen(command, stdout=out, stderr=out, env=env, cwd=folder))
+            started.append(subprocess.Popen([sys.executable, script], stdout=out, stderr=out, env=env, cwd=folder))
     try:
-        until = time.monotonic() + 120  # torch is imported, by a busy machine
+        until = time.monotonic() + 120  # torch is imported, on a busy machine
         while "waiting" not in logs[-1].read_text() or (world > 1 and "step 3" not in logs[0].read_text()):
             assert time.monotonic() < until, [log.read_text() for log in logs]
             time.sleep(0.05)
@@ -71,32 +74,31 @@ def ranks(folder: Path, text: str, run: str, world: int = 2, **more: str) -> Ite
             process.wait()
 
 
-def _free_port() -> int:
-    import socket
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
+
+def command(*words: object) -> list[str]:
+    return [sys.executable, "-m", "postmortem", *map(str, words)]
 
 
 def collect(*arguments: object, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run the command as a user does."""
-    command = [sys.executable, "-m", "postmortem", "collect", *map(str, arguments)]
     own = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
-    return subprocess.run(command, capture_output=True, text=True, env=own, timeout=120)
+    return subprocess.run(command("collect", *arguments), capture_output=True, text=True, env=own, timeout=120)
 
 
-def verdict(*paths: object) -> dict:
-    """What `analyze` says of these paths."""
-    command = [sys.executable, "-m", "postmortem", "analyze", *map(str, paths), "-q", "-f", "json", "-o", "-"]
+def document(*paths: object) -> dict:
+    """Return the document of `analyze`."""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
+    words = command("analyze", *paths, "-q", "-f", "json", "-o", "-")
+    done = subprocess.run(words, capture_output=True, text=True, env=env, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 def members(archive: Path) -> dict[str, bytes]:
-    """The files of an archive by name, as far as it reaches; nobody's reader but the standard ones."""
+    """Return the files of an archive by name, as far as it reaches, by the standard readers."""
     packed = zstandard.ZstdDecompressor().stream_reader(archive.open("rb"), read_across_frames=True)
     found = {}
     with contextlib.suppress(tarfile.ReadError), tarfile.open(fileobj=io.BytesIO(packed.read())) as tar:
@@ -112,7 +114,7 @@ def index(archive: Path) -> dict:
 
 
 def tool(folder: Path, name: str, text: str) -> Path:
-    """A stand-in for a command, called what it is."""
+    """Write a substitute for a command."""
     folder.mkdir(exist_ok=True)
     path = folder / name
     path.write_text(text)

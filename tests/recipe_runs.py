@@ -1,4 +1,4 @@
-"""What the tests of recipes/ share: a small job that really runs, and the containers of a manifest run as processes."""
+"""Shared by the tests of recipes/: a small real job, and the containers of a manifest run as processes."""
 
 from __future__ import annotations
 
@@ -38,32 +38,24 @@ dist.destroy_process_group()
 
 
 def environment(**more: str | Path) -> dict[str, str]:
-    """A bare environment in which `postmortem`, `torchrun` and `python` are this suite's."""
+    """Return a bare environment in which `postmortem`, `torchrun` and `python` are this suite's."""
     kept = {name: os.environ[name] for name in ("PYTHONPATH", "LANG") if name in os.environ}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     with socket.socket() as probe:  # torchrun's own default is one port for all jobs of a machine
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    alone = {
-        "PET_MASTER_PORT": str(port),
-        "OMP_NUM_THREADS": "1",
-        "PYTHONUTF8": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
+    alone = {"PET_MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     return {"PATH": path, **alone, **kept, **{name: str(value) for name, value in more.items()}}
 
 
-# ── containers ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def manifests() -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Every object of recipes/kubernetes."""
+    """Yield every object of recipes/kubernetes."""
     for path in sorted(KUBERNETES.glob("*.yaml")):
         yield from ((path, document) for document in yaml.safe_load_all(path.read_text()))
 
 
 def pod(name: str) -> dict[str, Any]:
-    """The pod that the job of this manifest makes."""
+    """Return the pod that the job of this manifest makes."""
     (job,) = (document for path, document in manifests() if path.name == name and document["kind"] == "Job")
     found: dict[str, Any] = job["spec"]["template"]["spec"]
     return found
@@ -84,14 +76,14 @@ class Container:
 
     def start(self, **more: str) -> subprocess.Popen[str]:
         """Start its command as the kubelet would; `more` is environment that the manifest does not have."""
-        (told,) = (c for c in containers(pod(self.file)) if c["name"] == self.name)
+        (own,) = (c for c in containers(pod(self.file)) if c["name"] == self.name)
         values = {"JOB_COMPLETION_INDEX": str(self.index)}  # which the Job controller sets
-        for entry in told.get("env", []):
+        for entry in own.get("env", []):
             field = entry.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
             given = entry["value"] if not field else {"metadata.name": f"train-1-{self.index}-x7k2p"}[field]
             values[entry["name"]] = expanded(given, values)
-        words = [self._here(expanded(w, values), told) for w in (*told["command"], *told.get("args", []))]
-        local = {name: self._here(value, told) for name, value in values.items()}
+        words = [self._here(expanded(w, values), own) for w in (*own["command"], *own.get("args", []))]
+        local = {name: self._here(value, own) for name, value in values.items()}
         self.message.parent.mkdir(parents=True, exist_ok=True)
         return subprocess.Popen(
             words,
@@ -104,14 +96,14 @@ class Container:
 
     @property
     def message(self) -> Path:
-        """What stands for its /dev/termination-log."""
+        """The file in place of /dev/termination-log."""
         return self.root / f"{self.name}-{self.index}.message"
 
-    def _here(self, word: str, told: Mapping[str, Any]) -> str:
-        """The same paths on this machine, and the same master."""
+    def _here(self, word: str, own: Mapping[str, Any]) -> str:
+        """Return the word with paths and master of this machine."""
         folders = {
             mount["mountPath"]: KUBERNETES if mount["name"] == "recipe" else self.root / mount["name"]
-            for mount in told["volumeMounts"]
+            for mount in own["volumeMounts"]
         }
         paths = "|".join(map(re.escape, folders))
         word = re.sub(rf"(?<![\w./])({paths})(?![\w-])", lambda found: str(folders[found[1]]), word)
@@ -119,5 +111,5 @@ class Container:
 
 
 def expanded(word: str, values: Mapping[str, str]) -> str:
-    """`$(NAME)` as the kubelet expands it: what is not known stays."""
+    """Return the word with `$(NAME)` expanded as by the kubelet, which leaves unknown names."""
     return re.sub(r"\$\((\w+)\)", lambda found: values.get(found[1], found[0]), word)

@@ -1,10 +1,9 @@
-"""Commands under `postmortem run`, as processes: what the tests of that command share."""
+"""Commands under `postmortem run`, as processes, for the tests of that command."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -13,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from conftest import ROOT
+from postmortem.replay import script
+from postmortem.replay.catalogue import BY_ID
 
-SCENARIOS = ROOT / "postmortem" / "replay" / "scenarios"
 WRAPPER = [sys.executable, "-m", "postmortem", "run"]
 SLEEPER = "import time; print('up', flush=True); time.sleep(60)"
 
@@ -28,55 +28,41 @@ def wrapped(folder: Path, *command: str, options: tuple[str, ...] = ("--no-analy
 
 
 def run(folder: Path, *command: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    """A command under the wrapper, to its end."""
-    words = wrapped(folder, *command, options=more.pop("options", ("--no-analyze",)))
-    more.setdefault("env", environment())
-    return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=120, **more)
+    """Run a command under the wrapper to its end."""
+    words = more.pop("words", None) or wrapped(folder, *command, options=more.pop("options", ("--no-analyze",)))
+    more = {"env": environment(), "text": True, "timeout": 120} | more
+    return subprocess.run(words, cwd=folder, capture_output=True, **more)
 
 
 def start(folder: Path, *command: str, **more: Any) -> subprocess.Popen[str]:
-    """The same, and it goes on while the test does something to it."""
+    """Start a command that prints a line under the wrapper; return after that line."""
     more = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment()} | more
-    return subprocess.Popen(wrapped(folder, *command), cwd=folder, **more)
+    running = subprocess.Popen(wrapped(folder, *command), cwd=folder, **more)
+    running.first = running.stdout.readline()
+    return running
 
 
-def kept(folder: Path) -> Path:
-    """The one run's folder."""
+def run_folder(folder: Path) -> Path:
     (only,) = (folder / "runs").iterdir()
     return only
 
 
 def journal(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (kept(folder) / "run.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (run_folder(folder) / "run.jsonl").read_text().splitlines()]
 
 
 def messages(folder: Path) -> list[str]:
     return [record["message"] for record in journal(folder)]
 
 
-def until(there: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """What `there` returns, as soon as that is something."""
+def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """Return the first true value of `condition`."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if found := there():
+        if found := condition():
             return found
         time.sleep(0.02)
-    raise AssertionError(f"nothing came within {seconds} s")
-
-
-def command_of(wrapper: int) -> int:
-    """The pid of the command below a wrapper: the child that is no copy of it."""
-
-    def look() -> int | None:
-        try:
-            for child in Path(f"/proc/{wrapper}/task/{wrapper}/children").read_text().split():
-                if b"postmortem" not in Path(f"/proc/{child}/cmdline").read_bytes():
-                    return int(child)
-        except OSError:
-            pass
-        return None
-
-    return int(until(look))
+    raise AssertionError(f"no result within {seconds} s")
 
 
 def alive(pid: int) -> bool:
@@ -87,9 +73,8 @@ def alive(pid: int) -> bool:
 
 
 def job(folder: Path, scenario: str, ranks: int = 3, **arguments: Any) -> list[str]:
-    """The command line of a scenario's job, made ready in a folder."""
-    for name in ("trainer", scenario):
-        shutil.copy(SCENARIOS / f"{name}.py", folder)
+    """Prepare a scenario's job in a folder; return its command line."""
+    (folder / f"{scenario}.py").write_text(script.source(BY_ID[scenario.replace("_", "-")]))
     arguments = {"rank": 1, "backend": "gloo", "steps": 400, "step": 6} | arguments
     (folder / "config.json").write_text(json.dumps(arguments))
     words = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
@@ -103,7 +88,7 @@ def begin(folder: Path, command: list[str], **more: Any) -> subprocess.Popen[byt
 
 
 def ranks_of(folder: Path, wanted: int = 3, seconds: float = 30.0) -> dict[int, int]:
-    """rank -> pid, once all are there."""
+    """Return rank -> pid, once all are there."""
 
     def look() -> dict[int, int] | None:
         try:
@@ -112,16 +97,11 @@ def ranks_of(folder: Path, wanted: int = 3, seconds: float = 30.0) -> dict[int, 
             return None
         return {int(rank): pid for rank, pid in found.items()} if len(found) == wanted else None
 
-    return dict(until(look, seconds))
-
-
-def launcher(folder: Path) -> int | None:
-    found = torchrun(folder)
-    return min(found) if found else None
+    return dict(wait_for(look, seconds))
 
 
 def torchrun(folder: Path) -> list[int]:
-    """Processes of this job's launcher."""
+    """Return the processes of this job's launcher, the first one first."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
@@ -131,4 +111,4 @@ def torchrun(folder: Path) -> list[int]:
             continue
         if here and b"torch.distributed.run" in words and b"postmortem" not in words and alive(int(entry.name)):
             found.append(int(entry.name))
-    return found
+    return sorted(found)

@@ -1,9 +1,8 @@
-"""Work and memory are bounded in one process as in workers: whatever one source holds, it costs its row."""
+"""Work and memory are limited in one process as in workers: a hostile source costs its own row only."""
 
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import resource
 import signal
@@ -16,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packed import tar_of
 
 from postmortem import input as collect
 from postmortem import reading
 from postmortem.analyze import Options, analyze
 from postmortem.blocks import flight_recorder, torchrun
-from postmortem.formats import framing, plain_json
+from postmortem.formats import exports, plain_json
 from postmortem.input import container
 from postmortem.system import pool, process
 
@@ -81,8 +81,7 @@ def test_a_source_that_takes_all_memory_costs_itself(tmp_path: Path) -> None:
     assert int(mib) < 1800 and int(limit) == -1, "and the limit is taken back"
 
 
-def test_alarms_of_the_caller_go_first() -> None:
-    """A library must not take another program's alarm."""
+def test_a_limit_leaves_the_alarms_of_the_caller_alone_and_ends_stubborn_code() -> None:
     before = signal.signal(signal.SIGALRM, lambda *_: None)
     try:
         with process.bounded(0.01):
@@ -90,32 +89,18 @@ def test_alarms_of_the_caller_go_first() -> None:
         assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     finally:
         signal.signal(signal.SIGALRM, before)
-
-
-def test_a_bound_leaves_nothing_behind() -> None:
     limits = resource.getrlimit(resource.RLIMIT_AS)
-    with pytest.raises(process.OutOfTime), process.bounded(0.05):
-        while True:
-            pass
+    for swallow in (OSError, Exception, BaseException):
+        with pytest.raises(process.OutOfTime), process.bounded(0.05):
+            try:
+                while True:
+                    pass
+            except swallow:
+                while True:
+                    pass
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     assert resource.getrlimit(resource.RLIMIT_AS) == limits
-
-
-@pytest.mark.parametrize("swallow", [Exception, BaseException])
-def test_who_swallows_the_alarm_gets_another(swallow: type[BaseException]) -> None:
-    def stubborn() -> None:
-        try:
-            while True:
-                pass
-        except swallow:
-            while True:
-                pass
-
-    start = time.monotonic()
-    with pytest.raises(process.OutOfTime), process.bounded(0.05):
-        stubborn()
-    assert time.monotonic() - start < 5
 
 
 def test_a_lost_part_of_a_log_costs_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +119,7 @@ def test_a_lost_part_of_a_log_costs_itself(tmp_path: Path, monkeypatch: pytest.M
     assert document["ledger"]["scanned"] == len(GOOD)
 
 
-# ── what is large when it is read ───────────────────────────────────────────────────────────────────────────
+# ── inputs that are large when they are read ────────────────────────────────────────────────────────────────
 
 
 def test_json_is_counted_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +131,7 @@ def test_json_is_counted_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> N
     (event,) = flight_recorder.parse(source, b'{"entries": [' + b"{}," * 2000 + b"{}]}")
     assert event.kind == "unreadable" and "more than 1,000 values" in event.text
     lines = [(1, "["), (2, '{"message": "x", "a": [' + "{}," * 2000 + "{}]}"), (3, "]")]
-    assert [group[0].text for group in framing.document(iter(lines))] == [text for _, text in lines]
+    assert [group[0].text for group in exports.document(iter(lines))] == [text for _, text in lines]
 
 
 def test_a_flood_of_values_beside_a_log(tmp_path: Path) -> None:
@@ -182,28 +167,22 @@ def test_a_zip_of_a_million_members_is_refused_at_once(tmp_path: Path) -> None:
 
 def test_copies_of_one_name_take_the_time_of_members(tmp_path: Path) -> None:
     header = tarfile.TarInfo("rank0.log").tobuf()
-    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(header * 8000 + bytes(1024)))
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(header * 3000 + bytes(1024)))
     (tmp_path / "rank0.log").write_text(GOOD)
     start = time.process_time()
     document = analyze([str(tmp_path)]).document
-    assert time.process_time() - start < 20 and len(document["sources"]) == 8001
+    assert time.process_time() - start < 8 and len(document["sources"]) == 3001
 
 
 def test_an_archive_is_read_for_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was read until then counts, and the rest is a loss."""
+    """Members before the limit count, the rest is a loss."""
     monkeypatch.setattr(pool, "DEADLINE", 0.3)
     monkeypatch.setattr(container, "OF_A_LOG", 0)
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as tar:
-        for i in range(20_000):
-            info = tarfile.TarInfo(f"rank{i}.log")
-            info.size = 5
-            tar.addfile(info, io.BytesIO(b"hell\n"))
-    (tmp_path / "a.tar").write_bytes(out.getvalue())
+    (tmp_path / "a.tar").write_bytes(tar_of({f"rank{i}.log": b"hell\n" for i in range(20_000)}))
     (tmp_path / "rank0.log").write_text(GOOD)
     document = analyze([str(tmp_path)], Options(workers=1)).document
-    told = skipped(document)
-    assert told and all(path.startswith("a.tar") for path in told) and document["ledger"]["scanned"] >= len(GOOD)
+    lost = skipped(document)
+    assert lost and all(path.startswith("a.tar") for path in lost) and document["ledger"]["scanned"] >= len(GOOD)
 
 
 def test_an_archive_of_many_small_logs_has_the_time_that_they_take(
@@ -211,26 +190,19 @@ def test_an_archive_of_many_small_logs_has_the_time_that_they_take(
 ) -> None:
     """A megabyte may hold the logs of a thousand ranks: as one log of its size it would have too little time."""
     monkeypatch.setattr(pool, "DEADLINE", 0.1)
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz") as tar:
-        for i in range(400):
-            info = tarfile.TarInfo(f"rank{i}.log")
-            data = GOOD.replace("rank0", f"rank{i}").replace("loss 2.0", f"loss 2.{i}").encode()
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    (tmp_path / "a.tar.gz").write_bytes(out.getvalue())
+    logs = {f"rank{i}.log": GOOD.replace("rank0", f"rank{i}").replace("2.0", f"2.{i}").encode() for i in range(200)}
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(tar_of(logs)))
     document = analyze([str(tmp_path)], Options(workers=1)).document
-    assert not skipped(document) and len(document["sources"]) == 400
+    assert not skipped(document) and len(document["sources"]) == 200
 
 
 def test_of_packed_logs_as_many_lines_are_read_as_of_plain_ones(tmp_path: Path) -> None:
     """A thousand ranks in one archive are not a single log, of which a thousand lines are read."""
     (tmp_path / "plain").mkdir()
-    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar:
-        for i in range(300):
-            path = tmp_path / "plain" / f"rank{i}.log"
-            path.write_text(GOOD.replace("rank0", f"rank{i}") * 5)
-            tar.add(path, path.name)
+    logs = {f"rank{i}.log": GOOD.replace("rank0", f"rank{i}").encode() * 5 for i in range(300)}
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(tar_of(logs)))
+    for name, data in logs.items():
+        (tmp_path / "plain" / name).write_bytes(data)
 
     def shares(where: str) -> set[int]:
         (containers,) = [collect.collect([str(tmp_path / where)]).containers]

@@ -1,5 +1,4 @@
-"""The command line as its users meet it:
-exit codes, what goes where, and sentences that say what to do next."""
+"""The command line: exit codes, output streams, and errors with a next step."""
 
 from __future__ import annotations
 
@@ -14,6 +13,7 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ import pytest
 from conftest import Command
 from postmortem.cli import app as cli
 from postmortem.cli.analyze import code as exit_code
-from postmortem.errors import PostmortemError, UsageError
+from postmortem.errors import PostmortemError
 from postmortem.system import output
 
 CRASH = """\
@@ -50,15 +50,6 @@ def crashed(tmp_path: Path) -> Path:
     return logs
 
 
-@pytest.fixture
-def fine(tmp_path: Path) -> Path:
-    logs = tmp_path / "fine"
-    logs.mkdir()
-    for rank in range(2):
-        (logs / f"rank{rank}.log").write_text(PROGRESS)
-    return logs
-
-
 def one_sentence_and_a_hint(done: subprocess.CompletedProcess[str], code: int) -> str:
     assert done.returncode == code, done.stderr
     assert not done.stdout
@@ -66,9 +57,6 @@ def one_sentence_and_a_hint(done: subprocess.CompletedProcess[str], code: int) -
     first, hint, *rest = done.stderr.splitlines()
     assert first.startswith("postmortem: ") and hint.startswith("  ") and not rest, done.stderr
     return done.stderr
-
-
-# ── what goes where ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_default_is_a_verdict_in_words_and_a_report_in_this_folder(crashed: Path, tmp_path: Path) -> None:
@@ -80,22 +68,20 @@ def test_default_is_a_verdict_in_words_and_a_report_in_this_folder(crashed: Path
     assert (tmp_path / "postmortem-report.html").read_text().lower().startswith("<!doctype html>")
 
 
-def test_json_on_standard_output_is_the_document_and_nothing_else(crashed: Path, tmp_path: Path) -> None:
-    done = postmortem("analyze", crashed, "--format", "json", "--output", "-", cwd=tmp_path)
+def test_json_on_standard_output_is_the_document_alone(crashed: Path, tmp_path: Path) -> None:
+    done = postmortem("analyze", crashed, "--format", "json", "--output", "-", "--exit-code", cwd=tmp_path)
     assert json.loads(done.stdout)["schema"] == "postmortem/incident/1"
-    assert not done.stderr
+    assert done.returncode == 10 and not done.stderr
     assert not list(tmp_path.glob("*.html"))
 
 
-@pytest.mark.parametrize(("name", "start"), [("out.json", "{"), ("out.md", "#"), ("out.html", "<!")])
-def test_the_format_follows_the_name_of_the_output(
-    in_process: Command, crashed: Path, tmp_path: Path, name: str, start: str
-) -> None:
-    assert in_process("analyze", crashed, "--output", tmp_path / name).returncode == 0
-    assert (tmp_path / name).read_text().startswith(start)
+def test_format_follows_the_name_of_the_output(in_process: Command, crashed: Path, tmp_path: Path) -> None:
+    for name, start in {"out.json": "{", "out.md": "#", "out.html": "<!"}.items():
+        assert in_process("analyze", crashed, "--output", tmp_path / name).returncode == 0
+        assert (tmp_path / name).read_text().startswith(start)
 
 
-def test_a_reader_that_leaves_is_no_error() -> None:
+def test_reader_that_leaves_is_no_error() -> None:
     script = f"set -o pipefail; {sys.executable} -m postmortem patterns list | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "0"
@@ -113,79 +99,57 @@ def test_interrupt_exits_130_without_a_traceback() -> None:
     assert "Traceback" not in words
 
 
-# ── exit codes ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_exit_code_of_an_incident(in_process: Command, crashed: Path, tmp_path: Path) -> None:
-    assert in_process("analyze", crashed).returncode == 0
-    assert postmortem("analyze", crashed, "--exit-code", cwd=tmp_path).returncode == 10
-
-
-def test_exit_code_of_a_healthy_run(in_process: Command, fine: Path) -> None:
-    assert in_process("analyze", fine, "--exit-code", "--strict").returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("outcome", "strict", "asked", "code"),
-    [
+def test_exit_codes_are_the_documented_ones(in_process: Command, tmp_path: Path) -> None:
+    (tmp_path / "fine").mkdir()
+    for rank in range(2):
+        (tmp_path / "fine" / f"rank{rank}.log").write_text(PROGRESS)
+    assert in_process("analyze", "fine", "--exit-code", "--strict").returncode == 0
+    for outcome, strict, asked, code in (
         ("undetermined", False, False, 0),
         ("undetermined", True, False, 4),
         ("undetermined", False, True, 11),
         ("recovered", True, True, 12),
         ("incident", True, False, 0),
         ("healthy", False, True, 0),
-    ],
-)
-def test_exit_codes_are_the_documented_ones(outcome: str, strict: bool, asked: bool, code: int) -> None:
-    assert exit_code(outcome, strict, asked) == code
+    ):
+        assert exit_code(outcome, strict, asked) == code, (outcome, strict, asked)
 
 
-# ── what the user can mend ──────────────────────────────────────────────────────────────────────────────────
-
-
-def test_missing_path(in_process: Command) -> None:
+def test_nothing_readable(in_process: Command, tmp_path: Path) -> None:
     assert "nowhere" in one_sentence_and_a_hint(in_process("analyze", "nowhere"), 2)
-
-
-def test_empty_folder(in_process: Command, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
+    one_sentence_and_a_hint(in_process("analyze", "logs"), 3)
+    (tmp_path / "logs" / "model.bin").write_bytes(bytes(range(256)) * 64)
+    os.mkfifo(tmp_path / "logs" / "pipe")
     one_sentence_and_a_hint(in_process("analyze", "logs"), 3)
     assert not (tmp_path / "postmortem-report.html").exists()
 
 
-def test_folder_without_readable_logs(in_process: Command, tmp_path: Path) -> None:
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "model.bin").write_bytes(bytes(range(256)) * 64)
-    os.mkfifo(tmp_path / "logs" / "pipe")
-    one_sentence_and_a_hint(in_process("analyze", "logs"), 3)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("analyze", ".", "--since", "yesterday"),
-        ("analyze", ".", "--output", "no/such/folder/report.html"),
-        ("analyze", ".", "--output", "."),
-        ("analyze", ".", "--patterns", "nowhere"),
-        ("analyze", "a.log", "--output", "a.log"),
-        ("analyze", "a.log", "--anonymise-map", "a.log"),
-        ("analyze", ".", "--anonymise-map", "no/such/folder/key.json"),
-        ("analyze", ".", "--open", "--format", "json"),
-        ("explain", "kernel-oom"),
-        ("patterns", "show", "no-such-thing"),
-        ("patterns", "new", "NotAName"),
-    ],
-    ids=" ".join,
-)
-def test_usage_is_explained_before_anything_is_read(
-    in_process: Command, tmp_path: Path, arguments: tuple[str, ...]
-) -> None:
+def test_wrong_usage_is_explained_before_anything_is_read(in_process: Command, tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text(PROGRESS)
-    one_sentence_and_a_hint(in_process(*arguments), 2)
-    assert (tmp_path / "a.log").read_text() == PROGRESS
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "broken.yaml").write_text("id: broken\nrole: guess\n")
+    for words, text in {
+        "analyze . --since yesterday": "yesterday",
+        "analyze . --output no/such/folder/report.html": "no/such/folder",
+        "analyze . --output .": "folder",
+        "analyze . --patterns nowhere": "nowhere",
+        "analyze . --patterns mine": "broken.yaml:",
+        "analyze a.log --output a.log": "a.log",
+        "analyze a.log --anonymise-map a.log": "a.log",
+        "analyze . --anonymise-map no/such/folder/key.json": "no/such/folder",
+        "analyze . --open --format json": "--open",
+        "explain kernel-oom": "kernel-oom",
+        "patterns show no-such-thing": "no-such-thing",
+        "patterns new NotAName": "NotAName",
+    }.items():
+        assert text in one_sentence_and_a_hint(in_process(*words.split()), 2), words
+        assert (tmp_path / "a.log").read_text() == PROGRESS
+    for words in ("analyze", "analize .", "analyze . --format pdf"):
+        assert in_process(*words.split()).returncode == 2
 
 
-def test_the_key_of_the_pseudonyms_is_for_its_owner(crashed: Path, tmp_path: Path) -> None:
+def test_key_of_the_pseudonyms_is_private(crashed: Path, tmp_path: Path) -> None:
     host = crashed / "falcon-x1"
     host.mkdir()
     (crashed / "rank1.log").rename(host / "rank1.log")
@@ -193,28 +157,12 @@ def test_the_key_of_the_pseudonyms_is_for_its_owner(crashed: Path, tmp_path: Pat
     key.write_text("{}")
     key.chmod(0o644)
     postmortem("analyze", crashed, "--anonymise-map", key, "--output", shown, cwd=tmp_path)
-    said = json.loads(key.read_text())
-    assert "falcon-x1" in said.values() and "falcon" not in shown.read_text()
+    mapping = json.loads(key.read_text())
+    assert "falcon-x1" in mapping.values() and "falcon" not in shown.read_text()
     assert key.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize(
-    "arguments", [("analyze",), ("analize", "."), ("analyze", ".", "--format", "pdf")], ids=" ".join
-)
-def test_unknown_words_exit_2(in_process: Command, arguments: tuple[str, ...]) -> None:
-    assert in_process(*arguments).returncode == 2
-
-
-def test_a_pattern_that_does_not_load_is_named_with_its_line(
-    in_process: Command, crashed: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "broken.yaml").write_text("id: broken\nrole: guess\n")
-    words = one_sentence_and_a_hint(in_process("analyze", crashed, "--patterns", tmp_path / "mine"), 2)
-    assert "broken.yaml:" in words
-
-
-def test_an_error_of_our_own_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_internal_error_is_reported_as_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def broken(*_: object) -> str:
         raise ZeroDivisionError("division by zero")
 
@@ -226,10 +174,7 @@ def test_an_error_of_our_own_says_so(monkeypatch: pytest.MonkeyPatch, capsys: py
         cli.run(["patterns", "list"])
 
 
-# ── files: the old one, or a complete new one ───────────────────────────────────────────────────────────────
-
-
-def test_write_honours_the_umask_and_keeps_the_mode_of_an_old_file(tmp_path: Path) -> None:
+def test_write_follows_umask_old_mode_and_links(tmp_path: Path) -> None:
     old_umask = os.umask(0o027)
     try:
         output.write_file(tmp_path / "new", "x")
@@ -239,18 +184,15 @@ def test_write_honours_the_umask_and_keeps_the_mode_of_an_old_file(tmp_path: Pat
         os.umask(old_umask)
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o640
     assert stat.S_IMODE((tmp_path / "old").stat().st_mode) == 0o600
-
-
-def test_write_follows_a_link_and_leaves_it_a_link(tmp_path: Path) -> None:
-    (tmp_path / "real").write_text("old")
-    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "link").symlink_to("old")
     output.write_file(tmp_path / "link", "new")
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "real").read_text() == "new"
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "old").read_text() == "new"
+    output.write_file(Path(os.devnull), "x")
+    assert stat.S_ISCHR(Path(os.devnull).stat().st_mode)
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
-    """A file-size limit stands in for a full disk: both fail in the middle of the write."""
+def test_failed_write_leaves_the_old_file_alone(tmp_path: Path) -> None:
+    """A file-size limit replaces a full disk: both fail in the middle of the write."""
     target = tmp_path / "report.html"
     target.write_text("old")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -266,40 +208,29 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_device_is_written_in_place() -> None:
-    output.write_file(Path(os.devnull), "x")
-    assert stat.S_ISCHR(Path(os.devnull).stat().st_mode)
-
-
-def test_target_is_checked_early(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is a folder"):
-        output.check_target(tmp_path)
-    with pytest.raises(UsageError, match="does not exist"):
-        output.check_target(tmp_path / "no" / "report.html")
-
-
-def test_words_survive_a_terminal_without_unicode(tmp_path: Path) -> None:
+def test_text_survives_a_terminal_without_unicode(tmp_path: Path) -> None:
     done = postmortem("explain", "√", env={**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
     assert done.returncode == 2
     assert "\\u221a" in done.stderr
 
 
-@pytest.mark.parametrize("call", ["is_dir", "exists"])
-def test_what_the_system_refuses_is_no_error_of_our_own(
-    call: str, in_process: Command, crashed: Path, monkeypatch: pytest.MonkeyPatch
+def test_refusal_of_the_system_is_no_internal_error(
+    in_process: Command, crashed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder that may not be searched, or a file server that is ill, already where the output is checked."""
-    real = getattr(Path, call)
+    """A folder that may not be searched, or a file server with a fault, already where the output is checked."""
+    for call in ("is_dir", "exists"):
+        real = getattr(Path, call)
 
-    def refused(path: Path, **more: bool) -> bool:
-        if path.name == "refused.html":
-            raise PermissionError(13, "Permission denied", str(path))
-        return bool(real(path, **more))
+        def refused(path: Path, real: Callable[..., bool] = real, **more: bool) -> bool:
+            if path.name == "refused.html":
+                raise PermissionError(13, "Permission denied", str(path))
+            return real(path, **more)
 
-    monkeypatch.setattr(Path, call, refused)
-    done = in_process("analyze", crashed, "--output", "refused.html")
-    assert done.returncode == 1
-    assert "refused.html: Permission denied" in done.stderr and "our own" not in done.stderr
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, call, refused)
+            done = in_process("analyze", crashed, "--output", "refused.html")
+        assert done.returncode == 1
+        assert "refused.html: Permission denied" in done.stderr and "our own" not in done.stderr
 
 
 def test_progress_fits_a_terminal_of_80_columns_and_shows_the_end_of_a_long_path() -> None:

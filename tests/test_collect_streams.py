@@ -1,30 +1,25 @@
-"""Compressed files and archives: all that can be decoded is delivered,
-and what cannot is told with a number."""
+"""Compressed files and archives: everything that can be decoded is delivered, the rest is counted."""
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import io
-import lzma
 import os
 import random
 import tarfile
 import time
 import zipfile
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packed import tar_of
+from packed import PACK, tar_of, zip_of
 
 from postmortem.input import Container, Incomplete, Limits, collect, logs_in, open_sources
 from postmortem.input.names import PASSED_BY
-from postmortem.input.streams import utf16_order
+from postmortem.input.streams import InMemory, Utf16, utf16_order
 
 LOG = b"".join(
     b"2026-11-20 21:03:%02d,%03d INFO [rank0] train: step %d loss %.4f\n" % (i // 50 % 60, i % 1000, i, 7 / (i + 1))
@@ -33,17 +28,10 @@ LOG = b"".join(
 NOISE = random.Random(1)
 # packs 3 times, in several blocks
 LONG = b"".join(b"step %d loss %.9f grad %.9f\n" % (i, NOISE.random(), NOISE.random()) for i in range(25_000))
-PACK: dict[str, Callable[[bytes], bytes]] = {
-    "gz": gzip.compress,
-    "xz": partial(lzma.compress, preset=0),
-    "bz2": bz2.compress,
-    "zst": zstandard.compress,
-}
 
 
 def read(path: Path, limits: Limits | None = None, step: int = 1 << 20) -> dict[str, tuple[bytes, str]]:
-    """Return what each source of one file delivers, and the reason why it is not all,
-    as the scan would see it."""
+    """Return the data of each source of one file, and the reason why it is incomplete."""
     out: dict[str, tuple[bytes, str]] = {}
     (container,) = collect([str(path)]).containers
     for source, stream in open_sources(container, limits):
@@ -59,43 +47,46 @@ def read(path: Path, limits: Limits | None = None, step: int = 1 << 20) -> dict[
     return out
 
 
-@pytest.mark.parametrize("form", PACK)
-@pytest.mark.parametrize("name", ["rank0.log", "rank0.log.{form}"])
-def test_compression_is_told_by_its_magic_whatever_the_name(tmp_path: Path, form: str, name: str) -> None:
-    path = tmp_path / name.format(form=form)
-    path.write_bytes(PACK[form](LOG))
-    assert read(path) == {path.name: (LOG, "")}
-    assert collect([str(path)]).containers[0].form == form
+def written(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
 
 
 @pytest.mark.parametrize("form", PACK)
-def test_a_log_rotated_by_appending_is_one_log(tmp_path: Path, form: str) -> None:
-    path = tmp_path / "x.log"
-    path.write_bytes(PACK[form](LOG) + PACK[form](b"") + PACK[form](b"second life\n") + bytes(512))
+def test_compression_is_found_by_its_magic_and_rotated_parts_are_one_log(tmp_path: Path, form: str) -> None:
+    pack = PACK[form]
+    for name in ("rank0.log", f"rank0.log.{form}"):
+        path = written(tmp_path / name, pack(LOG))
+        assert read(path) == {path.name: (LOG, "")}
+        assert collect([str(path)]).containers[0].form == form
+    path = written(tmp_path / "x.log", pack(LOG) + pack(b"") + pack(b"second life\n") + bytes(512))
     assert read(path, step=1000) == {"x.log": (LOG + b"second life\n", "")}
+    path.write_bytes(pack(LOG) + b"not compressed")
+    data, reason = read(path)["x.log"]
+    assert data == LOG and "after the end" in reason
+    with pytest.raises(Incomplete) as failure:
+        for _, stream in open_sources(collect([str(path)]).containers[0]):
+            while stream.read(1 << 20):
+                pass
+    assert failure.value.lost == len(b"not compressed")
 
 
-def test_pzstd_writes_skippable_frames_first(tmp_path: Path) -> None:
-    path = tmp_path / "x.zst"
-    path.write_bytes(b"\x50\x2a\x4d\x18\x04\0\0\0abcd" + zstandard.compress(LOG))
-    assert read(path) == {"x.zst": (LOG, "")}
-
-
-def test_a_gz_header_with_all_its_options(tmp_path: Path) -> None:
-    body = gzip.compress(LOG)[10:]
-    path = tmp_path / "x.gz"
-    path.write_bytes(
-        b"\x1f\x8b\x08\x1e" + bytes(6) + b"\x05\x00extra" + b"rank0.log\0" + b"a comment\0" + b"\xab\xcd" + body
-    )
-    assert read(path) == {"x.gz": (LOG, "")}
+def test_optional_headers_and_a_wrong_checksum_cost_no_data(tmp_path: Path) -> None:
+    skippable = b"\x50\x2a\x4d\x18\x04\0\0\0abcd"  # pzstd writes such frames first
+    assert read(written(tmp_path / "x.zst", skippable + zstandard.compress(LOG))) == {"x.zst": (LOG, "")}
+    packed = gzip.compress(LOG)
+    options = b"\x1f\x8b\x08\x1e" + bytes(6) + b"\x05\x00extra" + b"rank0.log\0" + b"a comment\0" + b"\xab\xcd"
+    assert read(written(tmp_path / "x.gz", options + packed[10:])) == {"x.gz": (LOG, "")}
+    data, reason = read(written(tmp_path / "x.gz", packed[:-6] + bytes([packed[-6] ^ 1]) + packed[-5:]))["x.gz"]
+    assert data == LOG and "checksum differs" in reason
 
 
 def test_a_gz_cut_at_every_byte_gives_all_that_zlib_can_decode(tmp_path: Path) -> None:
     import zlib
 
-    packed = gzip.compress(LOG[:2000])
+    packed = gzip.compress(LOG[:1000])
     path = tmp_path / "x.gz"
-    for cut in range(3, len(packed)):
+    for cut in range(3, len(packed), 2):
         path.write_bytes(packed[:cut])
         data, reason = read(path)["x.gz"]
         whole = zlib.decompressobj(31).decompress(packed[:cut])
@@ -114,29 +105,6 @@ def test_half_a_file_gives_half_the_log_and_a_row(tmp_path: Path, form: str, at_
     assert f"ends early: truncated at offset {len(packed) // 2}, {len(data)} bytes" in reason
 
 
-def test_a_wrong_checksum_costs_no_data(tmp_path: Path) -> None:
-    packed = bytearray(gzip.compress(LOG))
-    packed[-6] ^= 1
-    path = tmp_path / "x.gz"
-    path.write_bytes(packed)
-    data, reason = read(path)["x.gz"]
-    assert data == LOG and "checksum differs" in reason
-
-
-@pytest.mark.parametrize("form", PACK)
-def test_what_follows_the_compressed_data_is_told(tmp_path: Path, form: str) -> None:
-    path = tmp_path / "x.log"
-    path.write_bytes(PACK[form](LOG) + b"not compressed")
-    data, reason = read(path)["x.log"]
-    assert data == LOG and "after the end" in reason
-    (container,) = collect([str(path)]).containers
-    with pytest.raises(Incomplete) as told:
-        for _, stream in open_sources(container):
-            while stream.read(1 << 20):
-                pass
-    assert told.value.lost == len(b"not compressed")
-
-
 @pytest.mark.parametrize("form", ["gz", "xz", "zst"])
 def test_a_bomb_is_stopped_soon_and_named(tmp_path: Path, form: str) -> None:
     path = tmp_path / "bomb.log"
@@ -144,50 +112,39 @@ def test_a_bomb_is_stopped_soon_and_named(tmp_path: Path, form: str) -> None:
     start = time.process_time()
     got = 0
     limits = Limits(total=64 << 20)
-    with pytest.raises(Incomplete, match="stopped at 67108864 decompressed bytes") as told:
+    with pytest.raises(Incomplete, match="stopped at 67108864 decompressed bytes") as failure:
         for _, stream in open_sources(collect([str(path)]).containers[0], limits):
             while chunk := stream.read(1 << 20):
                 got += len(chunk)
     assert 63 << 20 <= got < 80 << 20
     assert time.process_time() - start < 10
-    # in the other forms 96 MiB of zeros are so small that they are taken at once
-    assert form != "gz" or told.value.lost > 0
+    # in the other forms the zeros are so small that they are taken at once
+    assert form != "gz" or failure.value.lost > 0
 
 
 @pytest.mark.parametrize("form", ["gz", "zst"])
 def test_a_log_that_packs_well_is_read_to_its_end(tmp_path: Path, form: str) -> None:
-    """Repeated lines pack 2,000 times and more, and no line tells of them that they are no log."""
-    log = b"2026-11-20 21:01:43,548 INFO [rank0] waiting for the data loader\n" * 1_500_000 + b"Killed\n"
-    path = tmp_path / "rank0.log"
-    path.write_bytes(PACK[form](log))
-    assert read(path)["rank0.log"] == (log, "")
+    """Repeated lines pack 1,000 times and more."""
+    log = b"2026-11-20 21:01:43,548 INFO [rank0] waiting for the data loader\n" * 300_000 + b"Killed\n"
+    assert read(written(tmp_path / "rank0.log", PACK[form](log)))["rank0.log"] == (log, "")
 
 
-def test_a_slow_container_is_read_for_its_time(tmp_path: Path) -> None:
-    path = tmp_path / "x.tar"
-    with tarfile.open(path, "w") as tar:
-        for name in ("a", "b"):
-            info = tarfile.TarInfo(name)
-            info.size = len(LOG)
-            tar.addfile(info, io.BytesIO(LOG))
-    found = read(path, Limits(seconds=0.0))
-    assert found == {"x.tar": (b"", "stopped after 0 seconds")}
+def test_an_archive_is_read_for_its_time(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.tar", tar_of({"a": LOG, "b": LOG}))
+    assert read(path, Limits(seconds=0.0)) == {"x.tar": (b"", "stopped after 0 seconds")}
 
 
-def test_names_that_repeat_cost_what_they_are(tmp_path: Path) -> None:
-    """Each copy of a name asked for a free number from 2 on: 8,000 empty members took ten seconds."""
+def test_names_that_repeat_take_linear_time(tmp_path: Path) -> None:
+    """Each copy of a name once searched for a free number from 2 on: 8,000 empty members took ten seconds."""
     header = tarfile.TarInfo("rank0.log").tobuf()
-    path = tmp_path / "x.tar"
-    path.write_bytes(header * 30_000 + bytes(1024))
     start = time.process_time()
-    names = list(read(path))
-    assert names[:2] == ["x.tar!/rank0.log", "x.tar!/rank0.log~2"] and len(set(names)) == 30_000
-    assert time.process_time() - start < 20
+    names = list(read(written(tmp_path / "x.tar", header * 10_000 + bytes(1024))))
+    assert names[:2] == ["x.tar!/rank0.log", "x.tar!/rank0.log~2"] and len(set(names)) == 10_000
+    assert time.process_time() - start < 8
 
 
 def test_a_flood_of_empty_members_ends(tmp_path: Path) -> None:
-    path = tmp_path / "x.gz"
-    path.write_bytes(gzip.compress(b"", mtime=0) * 3000)
+    path = written(tmp_path / "x.gz", gzip.compress(b"", mtime=0) * 3000)
     assert read(path) == {"x.gz": (b"", "")}
     assert "more than 1000 members" in read(path, Limits(members=1000))["x.gz"][1]
 
@@ -195,26 +152,19 @@ def test_a_flood_of_empty_members_ends(tmp_path: Path) -> None:
 # ── text ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
-def test_utf16_is_read_as_utf8(tmp_path: Path, encoding: str) -> None:
+def test_utf16_is_read_as_utf8(tmp_path: Path) -> None:
     text = "RuntimeError: nöpe\r\n" * 9000
-    path = tmp_path / "x.log"
-    path.write_bytes(text.encode(encoding))
-    assert read(path, step=1001) == {"x.log": (text.encode(), "")}
+    for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
+        assert read(written(tmp_path / "x.log", text.encode(encoding)), step=1001) == {"x.log": (text.encode(), "")}
+    assert utf16_order(b"step 1\n\0\0\0\0step 2\n" * 30) is None
+    assert utf16_order(bytes(4096)) is None
 
 
 @given(st.binary(max_size=400))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_utf16_of_anything_gives_valid_utf8(data: bytes) -> None:
-    from postmortem.input.streams import Held, Utf16
-
-    stream = Utf16(Held(data), "le")
+    stream = Utf16(InMemory(data), "le")
     stream.read(1 << 20).decode("utf-8")
-
-
-def test_a_log_with_some_nuls_is_not_utf16() -> None:
-    assert utf16_order(b"step 1\n\0\0\0\0step 2\n" * 30) is None
-    assert utf16_order(bytes(4096)) is None
 
 
 # ── archives ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -235,7 +185,7 @@ FILES = st.dictionaries(
     form=st.sampled_from([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
     packed=st.sampled_from(["", *PACK]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_our_tar_reader_reads_what_the_standard_library_writes(
     tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes], form: int, packed: str
 ) -> None:
@@ -249,41 +199,26 @@ def test_our_tar_reader_reads_what_the_standard_library_writes(
     assert got == list(files.values()) or not files
 
 
-@pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-def test_long_names_and_big_members(tmp_path: Path, form: int) -> None:
+def test_long_names_and_big_members(tmp_path: Path) -> None:
     long = "node-a/" + "d" * 150 + "/rank0.log"
-    path = tmp_path / "b.tar"
-    path.write_bytes(tar_of({long: LOG * 20, "b": b"after"}, format=form))
-    assert read(path) == {f"b.tar!/{long}": (LOG * 20, ""), "b.tar!/b": (b"after", "")}
+    for form in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        path = written(tmp_path / "b.tar", tar_of({long: LOG * 20, "b": b"after"}, format=form))
+        assert read(path) == {f"b.tar!/{long}": (LOG * 20, ""), "b.tar!/b": (b"after", "")}
 
 
-def test_a_tar_cut_anywhere_gives_what_is_there(tmp_path: Path) -> None:
+def test_a_tar_that_is_cut_or_damaged_gives_the_rest(tmp_path: Path) -> None:
     whole = tar_of({"a/rank0.log": LOG[:700], "a/rank1.log": LOG[:900]})
-    path = tmp_path / "b.tar"
-    for cut in range(512, len(whole), 97):
-        path.write_bytes(whole[:cut])
-        got = read(path)
-        assert LOG[:700].startswith(got["b.tar!/a/rank0.log"][0])
-        assert len(got["b.tar!/a/rank0.log"][0]) == min(700, cut - 512)
-        if cut < 512 + 700:
-            assert "truncated: the archive ends after" in got["b.tar!/a/rank0.log"][1]
-
-
-def test_a_truncated_tar_gz_names_the_member_and_the_archive(tmp_path: Path) -> None:
+    for cut in range(512, len(whole), 397):
+        data, reason = read(written(tmp_path / "b.tar", whole[:cut]))["b.tar!/a/rank0.log"]
+        assert LOG[:700].startswith(data) and len(data) == min(700, cut - 512)
+        assert cut >= 512 + 700 or "truncated: the archive ends after" in reason
     packed = gzip.compress(tar_of({"rank0.log": LOG, "rank1.log": LOG[::-1]}))
-    path = tmp_path / "b.tar.gz"
-    path.write_bytes(packed[: len(packed) // 2])
-    got = read(path)
+    got = read(written(tmp_path / "b.tar.gz", packed[: len(packed) // 2]))
     assert got["b.tar.gz!/rank0.log"] == (LOG, "") or got["b.tar.gz!/rank0.log"][1].startswith("truncated")
     assert got["b.tar.gz"][1].startswith("gz ends early: truncated at offset ")
-
-
-def test_a_damaged_tar_header_loses_only_what_follows(tmp_path: Path) -> None:
-    whole = bytearray(tar_of({"a": b"x" * 512, "b": b"y" * 512}))
-    whole[1024:1030] = b"??????"
-    path = tmp_path / "b.tar"
-    path.write_bytes(whole)
-    got = read(path)
+    damaged = bytearray(tar_of({"a": b"x" * 512, "b": b"y" * 512}))
+    damaged[1024:1030] = b"??????"
+    got = read(written(tmp_path / "b.tar", damaged))
     assert got["b.tar!/a"] == (b"x" * 512, "")
     assert got["b.tar"][1] == "tar damaged: no header at offset 1024"
 
@@ -340,13 +275,11 @@ def test_a_name_record_of_gigabytes_takes_no_memory(tmp_path: Path) -> None:
     assert read(path)["b.tar!/rank0.log"] == (LOG, "")
 
 
-@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
-def test_a_zip_is_read_by_its_directory(tmp_path: Path, method: int) -> None:
-    path = tmp_path / "b.zip"
-    with zipfile.ZipFile(path, "w", method) as z:
-        z.writestr("node-a/rank0.log", LOG)
-        z.writestr("node-b/rank1.log", b"second\n")
-    assert read(path) == {"b.zip!/node-a/rank0.log": (LOG, ""), "b.zip!/node-b/rank1.log": (b"second\n", "")}
+def test_a_zip_is_read_by_its_directory(tmp_path: Path) -> None:
+    files = {"node-a/rank0.log": LOG, "node-b/rank1.log": b"second\n"}
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2):
+        path = written(tmp_path / "b.zip", zip_of(files, method))
+        assert read(path) == {f"b.zip!/{name}": (data, "") for name, data in files.items()}
 
 
 def test_zip_members_that_overlap_lie_or_are_locked_are_refused(tmp_path: Path) -> None:
@@ -367,40 +300,24 @@ def test_zip_members_that_overlap_lie_or_are_locked_are_refused(tmp_path: Path) 
 
 
 def test_a_zip_member_without_a_name_is_read_as_others_are(tmp_path: Path) -> None:
-    path = tmp_path / "b.zip"
-    with zipfile.ZipFile(path, "w") as z:
-        z.writestr("rank0.log", LOG)
-        z.writestr("x", b"second\n")
-    data = path.read_bytes()
+    data = zip_of({"rank0.log": LOG, "x": b"second\n"}, zipfile.ZIP_STORED)
     header, at = data.rindex(b"PK\x01\x02"), data.rindex(b"x", 0, data.rindex(b"PK\x05\x06"))
     data = data[: header + 28] + b"\0\0" + data[header + 30 : at] + data[at + 1 :]  # its name in the directory
     size = len(data) - 22
     end = data.rindex(b"PK\x05\x06")
     begin = int.from_bytes(data[end + 16 : end + 20], "little")
-    path.write_bytes(data[: end + 12] + (size - begin).to_bytes(4, "little") + data[end + 16 :])
-    got = read(path)
+    got = read(written(tmp_path / "b.zip", data[: end + 12] + (size - begin).to_bytes(4, "little") + data[end + 16 :]))
     assert got["b.zip!/rank0.log"] == (LOG, "") and got["b.zip!/?"] == (b"second\n", "")
 
 
 def test_compressed_logs_in_archives_and_archives_one_level_deep(tmp_path: Path) -> None:
-    zipped = io.BytesIO()
-    with zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED) as z:
-        z.writestr("rank2.log", LOG)
-    deep = tar_of({"too.tar": tar_of({"deep.log": LOG})})
-    path = tmp_path / "b.tgz"
-    path.write_bytes(
-        gzip.compress(
-            tar_of(
-                {
-                    "rank0.log.gz": gzip.compress(LOG),
-                    "in.tar.zst": zstandard.compress(tar_of({"rank1.log": LOG})),
-                    "in.zip": zipped.getvalue(),
-                    "deep.tar": deep,
-                }
-            )
-        )
-    )
-    got = read(path)
+    files = {
+        "rank0.log.gz": gzip.compress(LOG),
+        "in.tar.zst": zstandard.compress(tar_of({"rank1.log": LOG})),
+        "in.zip": zip_of({"rank2.log": LOG}),
+        "deep.tar": tar_of({"too.tar": tar_of({"deep.log": LOG})}),
+    }
+    got = read(written(tmp_path / "b.tgz", gzip.compress(tar_of(files))))
     assert {p for p, (data, reason) in got.items() if data == LOG and not reason} == {
         "b.tgz!/rank0.log.gz",
         "b.tgz!/in.tar.zst!/rank1.log",
@@ -423,18 +340,12 @@ def test_a_member_may_be_left_unread(tmp_path: Path) -> None:
     st.integers(0, 3000),
     st.integers(1, 255),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_no_damage_makes_it_raise_anything_else(
     tmp_path_factory: pytest.TempPathFactory, data: bytes, form: str, at: int, flip: int
 ) -> None:
-    if form == "tar":
-        data = tar_of({"a": data, "b": data})
-    elif form == "zip":
-        out = io.BytesIO()
-        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as z:
-            z.writestr("a", data)
-            z.writestr("b", data)
-        data = out.getvalue()
+    if form in ("tar", "zip"):
+        data = (tar_of if form == "tar" else zip_of)({"a": data, "b": data})
     elif form:
         data = PACK[form](data)
     bad = bytearray(data)
@@ -454,31 +365,25 @@ def test_no_damage_makes_it_raise_anything_else(
 # ── how many logs there are, before they are read ───────────────────────────────────────────────────────────
 
 
-def archived(path: Path, mode: str, count: int, size: int) -> Container:
-    with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
-        for i in range(count):
-            info = tarfile.TarInfo(f"rank{i}.log")
-            info.size = size
-            tar.addfile(info, io.BytesIO(LOG[:size].ljust(size, b".")))
-    (container,) = collect([str(path)]).containers
+def archived(path: Path, count: int, size: int) -> Container:
+    data = tar_of({f"rank{i}.log": LOG[:size].ljust(size, b".") for i in range(count)})
+    (container,) = collect([str(written(path, gzip.compress(data) if path.suffix == ".gz" else data))]).containers
     return container
 
 
 def test_the_logs_of_an_archive_are_counted_in_its_first_part(tmp_path: Path) -> None:
-    assert logs_in(archived(tmp_path / "a.tar", "w", 40, 1000)) == 40
-    assert logs_in(archived(tmp_path / "a.tar.gz", "w:gz", 700, 1000)) == 700
-    few = archived(tmp_path / "few.tar", "w", 9, 4 << 20)
-    assert 4 <= logs_in(few) <= 9, "large ones may stand before many small ones: what was seen"
-    many = archived(tmp_path / "many.tar", "w", 2000, 16 << 10)
+    assert logs_in(archived(tmp_path / "a.tar", 40, 1000)) == 40
+    assert logs_in(archived(tmp_path / "a.tar.gz", 700, 1000)) == 700
+    few = archived(tmp_path / "few.tar", 9, 4 << 20)
+    assert 4 <= logs_in(few) <= 9, "large logs may precede many small ones: the counted ones"
+    many = archived(tmp_path / "many.tar", 2000, 16 << 10)
     assert 1900 <= logs_in(many) <= 2100, "and of many small ones, as many more as their part of it"
 
 
-def test_what_is_no_archive_is_one_log(tmp_path: Path) -> None:
-    (tmp_path / "rank0.log").write_bytes(LOG)
-    (tmp_path / "rank1.log.gz").write_bytes(gzip.compress(LOG))
-    (tmp_path / "cut.tar.gz").write_bytes(gzip.compress(tar_of({"rank2.log": LOG}))[:200])
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed:
-        for i in range(30):
-            packed.writestr(f"rank{i}.log", LOG[:100])
+def test_a_plain_or_broken_file_is_one_log(tmp_path: Path) -> None:
+    written(tmp_path / "rank0.log", LOG)
+    written(tmp_path / "rank1.log.gz", gzip.compress(LOG))
+    written(tmp_path / "cut.tar.gz", gzip.compress(tar_of({"rank2.log": LOG}))[:200])
+    written(tmp_path / "a.zip", zip_of({f"rank{i}.log": LOG[:100] for i in range(30)}))
     found = {c.label: logs_in(c) for c in collect([str(tmp_path)]).containers}
     assert found == {"rank0.log": 1, "rank1.log.gz": 1, "cut.tar.gz": 1, "a.zip": 30}

@@ -1,5 +1,4 @@
-"""Finding files: every regular file once, in one order, under labels that a reader can use;
-the rest with its reason."""
+"""Finding files: every regular file once, in one order, under readable labels; the rest with its reason."""
 
 from __future__ import annotations
 
@@ -40,21 +39,15 @@ def test_labels_are_relative_to_the_given_folder_and_sorted(tmp_path: Path) -> N
     assert labels(collect([str(tmp_path / "agent.err")])) == ["agent.err"]
 
 
-def test_several_paths_are_told_apart_by_as_little_as_it_takes(tmp_path: Path) -> None:
-    write(tmp_path, "x/node-a/rank0.log", "y/node-a/rank0.log", "z/dmesg.txt")
-    found = collect([str(tmp_path / "x/node-a"), str(tmp_path / "y/node-a"), str(tmp_path / "z")])
-    assert labels(found) == ["x/node-a/rank0.log", "y/node-a/rank0.log", "z/dmesg.txt"]
-    assert labels(collect([str(tmp_path / "x/node-a"), str(tmp_path / "z")])) == [
-        "node-a/rank0.log",
-        "z/dmesg.txt",
-    ]
-
-
-def test_paths_that_overlap_are_read_once(tmp_path: Path) -> None:
-    write(tmp_path, "a/rank0.log", "a/b/rank1.log")
-    found = collect([str(tmp_path), str(tmp_path / "a/b"), str(tmp_path / "a/rank0.log")])
-    assert sorted(c.path.name for c in found.containers) == ["rank0.log", "rank1.log"]
-    assert found.skipped == ()
+def test_several_paths_have_as_much_of_them_in_labels_as_makes_them_unique(tmp_path: Path) -> None:
+    write(tmp_path, "x/node-a/rank0.log", "y/node-a/rank0.log", "z/dmesg.txt", "z/b/rank1.log")
+    x, y, z = (str(tmp_path / name) for name in ("x/node-a", "y/node-a", "z"))
+    zs = ["z/b/rank1.log", "z/dmesg.txt"]
+    assert labels(collect([x, y, z])) == ["x/node-a/rank0.log", "y/node-a/rank0.log", *zs]
+    assert labels(collect([x, z])) == ["node-a/rank0.log", *zs]
+    overlapping = collect([z, f"{z}/b", f"{z}/dmesg.txt"])
+    assert sorted(c.path.name for c in overlapping.containers) == ["dmesg.txt", "rank1.log"]
+    assert overlapping.skipped == ()
 
 
 def test_a_glob_that_the_shell_did_not_expand(tmp_path: Path) -> None:
@@ -63,9 +56,6 @@ def test_a_glob_that_the_shell_did_not_expand(tmp_path: Path) -> None:
     with pytest.raises(PathMissing, match="nothing matches") as error:
         collect([str(tmp_path / "*.nope")])
     assert "postmortem analyze ./logs" in error.value.hint
-
-
-def test_a_missing_path_is_named_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(PathMissing, match=r"no such file or folder: .*/lost\\n1") as error:
         collect([str(tmp_path / "lost\n1")])
     assert error.value.hint and error.value.exit_code == 2
@@ -79,7 +69,7 @@ def test_an_empty_folder_and_an_empty_file(tmp_path: Path) -> None:
     assert [(s.kind, stream.read(10)) for s, stream in open_sources(container)] == [("console", b"")]
 
 
-def test_what_is_no_regular_file_is_refused_by_name_without_waiting(tmp_path: Path) -> None:
+def test_a_file_that_is_not_regular_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.log")
     with socket.socket(socket.AF_UNIX) as s:
         s.bind(str(tmp_path / "sock"))
@@ -100,11 +90,11 @@ def test_links_are_not_followed_and_loops_end(tmp_path: Path) -> None:
     os.link(root / "run_1/rank0.log", root / "run_1/same.log")
     found = collect([str(root)])
     assert labels(found) == ["run_1/rank0.log"]
-    told = reasons(found)
-    assert told["latest"] == told["loop"] == "link inside the given folder: its target is read by its own name"
-    assert told["out.log"].startswith("link out of the given folder")
-    assert told["gone"] == told["self"] == "dangling link"
-    assert told["run_1/same.log"] == "the same file as run_1/rank0.log"
+    why = reasons(found)
+    assert why["latest"] == why["loop"] == "link inside the given folder: its target is read by its own name"
+    assert why["out.log"].startswith("link out of the given folder")
+    assert why["gone"] == why["self"] == "dangling link"
+    assert why["run_1/same.log"] == "the same file as run_1/rank0.log"
     assert labels(collect([str(root / "latest")])) == ["rank0.log"], "a link named on the command line is meant"
 
 
@@ -120,7 +110,7 @@ def test_a_file_swapped_for_a_link_is_not_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_what_may_not_be_read_is_told_with_its_size(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_a_loss_of_its_size(tmp_path: Path) -> None:
     write(tmp_path, "a.log", "closed/b.log")
     (tmp_path / "a.log").chmod(0)
     (tmp_path / "closed").chmod(0)
@@ -133,15 +123,8 @@ def test_what_may_not_be_read_is_told_with_its_size(tmp_path: Path) -> None:
     assert [skip.bytes for skip in found.skipped] == [len("this is a.log\n"), 0]
 
 
-def test_caches_are_passed_by_with_their_weight(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        "rank0.log",
-        ".git/objects/aa/bb",
-        ".git/HEAD",
-        "lib/site-packages/torch/x.py",
-        ".hidden/rank1.log",
-    )
+def test_caches_are_skipped_with_their_size(tmp_path: Path) -> None:
+    write(tmp_path, "rank0.log", ".git/objects/aa/bb", ".git/HEAD", "lib/site-packages/torch/x.py", ".hidden/rank1.log")
     found = collect([str(tmp_path)])
     assert labels(found) == [".hidden/rank1.log", "rank0.log"]
     weight = {
@@ -151,70 +134,51 @@ def test_caches_are_passed_by_with_their_weight(tmp_path: Path) -> None:
     assert {s.path: s.bytes for s in found.skipped} == weight
 
 
-def test_programs_and_notes_beside_the_logs_are_no_logs_unless_somebody_names_them(tmp_path: Path) -> None:
+def test_programs_and_notes_are_no_logs_unless_the_user_names_them(tmp_path: Path) -> None:
     write(tmp_path, "rank0.log", "train.py", "job/README.md", "conf.d/events.yaml", "launch.SH")
     found = collect([str(tmp_path)])
     assert labels(found) == ["conf.d/events.yaml", "rank0.log"]
-    assert {path: "name the file itself" in reason for path, reason in reasons(found).items()} == dict.fromkeys(
-        ("job/README.md", "launch.SH", "train.py"), True
-    )
-    assert sum(skip.bytes for skip in found.skipped) == sum(
-        (tmp_path / p).stat().st_size for p in ("train.py", "job/README.md", "launch.SH")
-    )
-    assert labels(collect([str(tmp_path / "job/README.md"), str(tmp_path / "rank0.log")])) == [
-        "README.md",
-        "rank0.log",
-    ]
+    left_out = ["job/README.md", "launch.SH", "train.py"]
+    assert [path for path, reason in reasons(found).items() if "name the file itself" in reason] == left_out
+    assert sum(skip.bytes for skip in found.skipped) == sum((tmp_path / p).stat().st_size for p in left_out)
+    assert labels(collect([str(tmp_path / "job/README.md"), str(tmp_path / "rank0.log")])) == ["README.md", "rank0.log"]
 
 
-def test_odd_names_are_written_so_that_a_terminal_can_show_them(tmp_path: Path) -> None:
-    for name in (
-        b"a\nb.log",
-        b"\xff\xfe.log",
-        b"-rf",
-        b"\x1b[31mred",
-        "e\u202egol.txt".encode(),
-        "größe.log".encode(),
-    ):
-        (tmp_path / os.fsdecode(name)).write_text("x")
-    found = labels(collect([str(tmp_path)]))
-    assert set(found) == {
-        "a\\nb.log",
-        "\\xff\\xfe.log",
-        "-rf",
-        "\\x1b[31mred",
-        "e\\u202egol.txt",
-        "größe.log",
+def test_odd_names_are_escaped_and_stay_different(tmp_path: Path) -> None:
+    odd = {
+        b"a\nb.log": "a\\nb.log",
+        b"a\\nb.log": "a\\nb.log~2",
+        b"\xff\xfe.log": "\\xff\\xfe.log",
+        b"-rf": "-rf",
+        b"\x1b[31mred": "\\x1b[31mred",
+        "e\u202egol.txt".encode(): "e\\u202egol.txt",
+        "größe.log".encode(): "größe.log",
     }
-    assert all(label.isprintable() for label in found)
+    for name in odd:
+        (tmp_path / os.fsdecode(name)).write_text("x")
+    assert set(labels(collect([str(tmp_path)]))) == set(odd.values())
+    assert all(label.isprintable() for label in odd.values())
 
 
-def test_two_names_that_are_written_alike_stay_two(tmp_path: Path) -> None:
-    (tmp_path / "a\nb").write_text("1")
-    (tmp_path / "a\\nb").write_text("2")
-    assert sorted(labels(collect([str(tmp_path)]))) == ["a\\nb", "a\\nb~2"]
-
-
-@pytest.mark.parametrize(
-    ("head", "what"),
-    [
-        (b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x04\x00", "binary (ELF core)"),
-        (b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\x00", "binary (ELF library or program)"),
-        (b"PAR1\x15\x04", "binary (parquet)"),
-        (b"\x89PNG\r\n\x1a\n", "binary (image)"),
-        (b"\x40\0\0\0\0\0\0\0" + b'{"__metadata__":{}}', "binary (safetensors)"),
-        (b"PK\x03\x04" + bytes(22) + b"\x10\0\0\0archive/data.pkl", "binary (PyTorch checkpoint)"),
-        (
-            b"LPKSHHRH",
-            "binary (systemd journal: export it with `journalctl --file FILE -o short-iso-precise`)",
-        ),
-    ],
+BINARIES = (
+    (b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x04\x00", "ELF core"),
+    (b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\x00", "ELF library or program"),
+    (b"PAR1\x15\x04", "parquet"),
+    (b"\x89PNG\r\n\x1a\n", "image"),
+    (b"\x40\0\0\0\0\0\0\0" + b'{"__metadata__":{}}', "safetensors"),
+    (b"PK\x03\x04" + bytes(22) + b"\x10\0\0\0archive/data.pkl", "PyTorch checkpoint"),
+    (b"LPKSHHRH", "systemd journal: export it with `journalctl --file FILE -o short-iso-precise`"),
 )
-def test_binary_files_are_skipped_whatever_their_name(tmp_path: Path, head: bytes, what: str) -> None:
-    (tmp_path / "rank0.log").write_bytes(head + bytes(range(256)))
+
+
+def test_binary_files_are_skipped_whatever_their_name(tmp_path: Path) -> None:
+    for n, (head, _) in enumerate(BINARIES):
+        (tmp_path / f"rank{n}.log").write_bytes(head + bytes(range(256)))
     found = collect([str(tmp_path)])
     assert found.containers == ()
-    assert [(s.bytes, s.reason) for s in found.skipped] == [(len(head) + 256, what)]
+    assert [(s.bytes, s.reason) for s in found.skipped] == [
+        (len(head) + 256, f"binary ({kind})") for head, kind in BINARIES
+    ]
 
 
 def test_a_file_that_grows_or_shrinks_while_it_is_read(tmp_path: Path) -> None:
@@ -232,7 +196,7 @@ def test_a_file_that_grows_or_shrinks_while_it_is_read(tmp_path: Path) -> None:
         assert error.value.lost == 30_000
 
 
-def test_a_stream_kept_too_long_reads_nobody_elses_file(tmp_path: Path) -> None:
+def test_a_stream_after_its_turn_does_not_read_another_file(tmp_path: Path) -> None:
     write(tmp_path, "a.log", "b.log")
     (tmp_path / "a.log").write_bytes(b"a" * 200_000)
     (tmp_path / "b.log").write_bytes(b"b" * 200_000)
@@ -280,12 +244,11 @@ def test_a_block_device_is_not_opened(tmp_path: Path) -> None:
     assert reasons(collect([str(tmp_path)])) == {"disk": "block device: not read"}
 
 
-def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 def test_descriptors_stay_few(tmp_path: Path) -> None:
-    write(tmp_path, *(f"rank{n}.log" for n in range(200)))
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    write(tmp_path, *(f"rank{n}.log" for n in range(50)))
     before = descriptors()
     for container in collect([str(tmp_path)]).containers:
         for _, stream in open_sources(container):

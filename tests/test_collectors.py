@@ -25,8 +25,6 @@ WITH_HOST = {  # envelopes that name a host, so the verdict may name it
     "kubectl logs --prefix",
     "docker compose logs",
     "journalctl",
-    "journalctl -o export",
-    "journalctl -o verbose",
     "journalctl -o json-pretty",
     "syslog of RFC 5424",
     "structlog",

@@ -54,10 +54,7 @@ def test_what_all_print_behind_an_init() -> None:
     one = form_of("train: process group ready: rank 0 of 4, pid 29500, torch 2.13.0+cpu")
     other = form_of("RANK 2 | process group ready: rank 2 of 4, pid 77, torch 2.13.0+cpu")
     assert one == other and one is not None and one[0].startswith("once ")
-    nccl = (
-        "NCCL INFO ncclCommInitRank comm 0x24 rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId 56000 commId 0x5a - "
-        "Init COMPLETE"
-    )
+    nccl = "NCCL INFO ncclCommInitRank comm 0x24 rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId 56000 commId 0x5a - Init COMPLETE"
     assert form_of(nccl) is not None
     assert form_of("initializing process group backend=gloo") is None, "ranks begin when they like"
     assert form_of("barrier not reached, waiting for all ranks, joined 3") is None or "once" not in str(

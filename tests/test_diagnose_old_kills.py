@@ -31,10 +31,6 @@ def test_nobody_was_killed_where_all_finished(tmp_path: Path) -> None:
     assert document(tmp_path, WORK + "Training finished.\n")["verdict"]["outcome"] == "healthy"
 
 
-def test_who_said_why_it_ended_was_not_killed(tmp_path: Path) -> None:
-    assert document(tmp_path, WORK + RAISED)["verdict"]["pattern"] == "python-exception"
-
-
 def test_who_fell_silent_may_have_been_killed_but_its_pid_is_not_known(tmp_path: Path) -> None:
     found = document(tmp_path, WORK)["verdict"]
     assert found["pattern"] == "kernel-oom-killed-process"

@@ -1,4 +1,4 @@
-"""What the documents promise is there: commands, flags, exit codes, links, and the verdict in the README."""
+"""Commands, options, exit codes and links in the documents exist; the verdict in the README is up to date."""
 
 from __future__ import annotations
 
@@ -23,12 +23,8 @@ README = (ROOT / "README.md").read_text()
 ALL = {context.command_path: command for command, context in reference.commands()}
 
 
-def words(text: str) -> str:
-    return " ".join(text.split())
-
-
 def mentioned_commands() -> list[tuple[str, list[str]]]:
-    """Every `postmortem …` line of the documents, cut at its comment."""
+    """Return every `postmortem …` line of the documents, cut at its comment."""
     found = []
     for document in DOCUMENTS:
         for line in re.findall(r"(?:^    |`|\$ )postmortem ([a-z][^`\n]*)", document.read_text(), re.MULTILINE):
@@ -80,7 +76,7 @@ def test_the_verdict_in_the_readme_is_todays() -> None:
     assert command
     shown = README.split(command[0])[1].split("```")[0].splitlines()
     today = [line.rstrip() for line in report.render_terminal(analyze([str(ROOT / command[1])])).splitlines()]
-    of_a_command = ("…", "report")  # what is left out, and what `_summary` adds
+    of_a_command = ("…", "report")  # omissions, and lines that `_summary` adds
     stale = [line for line in shown if line.rstrip() not in today and not line.strip().startswith(of_a_command)]
     assert not stale, "paste what `make demo` prints into README.md"
 

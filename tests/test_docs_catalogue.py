@@ -1,9 +1,8 @@
-"""The catalogue, the question pages and the coverage: written from today's patterns, complete,
-and true to the lines they quote."""
+"""The catalogue, the question pages and the coverage: up to date with the patterns, complete, with real lines."""
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import re
 import subprocess
 import sys
@@ -28,14 +27,8 @@ LIBRARY = load()
 COMMANDS = ("postmortem ", "nc ", "dmesg ", "journalctl ", "ss ", "ps ", "df ", "ulimit ", "python ")
 
 
-@cache
 def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up there
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module(f"scripts.{name}")
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
@@ -43,7 +36,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def without_blocks(text: str) -> str:
-    """Markdown without what it shows verbatim: log lines hold brackets and backticks of their own."""
+    """Return Markdown without its verbatim parts: log lines have brackets and backticks of their own."""
     text = re.sub(r"^(`{3,})text\n.*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
     return re.sub(r"(`+)[^`\n](?:.*?[^`\n])?\1(?!`)", "", text)
 
@@ -52,9 +45,6 @@ def without_blocks(text: str) -> str:
 def anchors(page: Path) -> frozenset[str]:
     headings = re.findall(r"^#+ (.+)$", without_blocks(page.read_text()), re.MULTILINE)
     return frozenset(re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings)
-
-
-# ── written from today's patterns ───────────────────────────────────────────────────────────────────────────
 
 
 def test_generated_pages_are_up_to_date() -> None:
@@ -67,33 +57,20 @@ def test_every_pattern_has_its_section_in_the_catalogue() -> None:
     assert there == set(LIBRARY.patterns)
 
 
-def test_a_wording_stands_under_its_version() -> None:
-    """Torch says `ms` since 2.1 and said `s` before; the reader of an old log has to find the old line."""
+def test_wordings_are_listed_under_their_version() -> None:
+    """Torch prints `ms` since 2.1, and printed `s` before."""
     page = script("pattern_catalogue")
     shown = {label: [e.text for e in examples] for label, _, examples in page.wordings(LIBRARY["tcp-client-timeout"])}
     assert any("timed out after 900s" in text for text in shown["torch <2.1"])
     assert not any("timed out after 900s" in text for text in shown[""])
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("a line with ``` in it", ["````text", "a line with ``` in it", "````"]),
-        ("colour \x1b[31m and bell \x07", ["```text", "colour \\x1b[31m and bell \\x07", "```"]),
-    ],
-)
-def test_log_lines_cannot_break_out_of_their_block(text: str, shown: list[str]) -> None:
-    assert script("pattern_catalogue").block(text) == shown
-
-
-def test_prose_keeps_its_words() -> None:
-    assert (
-        script("pattern_catalogue").prose("a <file> and *.py, `x < y`, __init__")
-        == "a \\<file> and \\*.py, `x < y`, \\_\\_init\\_\\_"
-    )
-
-
-# ── links ───────────────────────────────────────────────────────────────────────────────────────────────────
+def test_log_lines_and_prose_are_escaped() -> None:
+    page = script("pattern_catalogue")
+    assert page.block("a line with ``` in it") == ["````text", "a line with ``` in it", "````"]
+    assert page.block("colour \x1b[31m and bell \x07") == ["```text", "colour \\x1b[31m and bell \\x07", "```"]
+    prose = page.prose("a <file> and *.py, `x < y`, __init__")
+    assert prose == "a \\<file> and \\*.py, `x < y`, \\_\\_init\\_\\_"
 
 
 def test_every_link_leads_to_something() -> None:
@@ -109,10 +86,15 @@ def test_every_link_leads_to_something() -> None:
 
 
 @pytest.mark.parametrize("page", QUESTIONS, ids=lambda p: p.stem)
-def test_every_pattern_on_a_question_page_exists(page: Path) -> None:
-    body = without_blocks(page.read_text().partition("<!-- links -->")[0])
-    mentioned = set(re.findall(r"\[([^\]]+)\](?!\()", body))
+def test_question_pages_name_patterns_and_samples(page: Path) -> None:
+    text = page.read_text().partition("<!-- links -->")[0]
+    mentioned = set(re.findall(r"\[([^\]]+)\](?!\()", without_blocks(text)))
     assert mentioned and mentioned <= set(LIBRARY.patterns), mentioned - set(LIBRARY.patterns)
+    causes = text.split("\n## ")[1:]
+    assert len(causes) >= 7
+    for cause in causes:
+        assert "\nPatterns: [" in cause, cause.splitlines()[0]
+        assert re.search(r"<!-- samples: .+ -->\n(Samples: \[|No sample yet)", cause), cause.splitlines()[0]
 
 
 def test_every_marker_names_something() -> None:
@@ -123,26 +105,14 @@ def test_every_marker_names_something() -> None:
             assert set(words.split()) <= known, (page.name, words)
 
 
-# ── the five questions ──────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("page", QUESTIONS, ids=lambda p: p.stem)
-def test_every_cause_has_patterns_and_samples(page: Path) -> None:
-    causes = page.read_text().partition("<!-- links -->")[0].split("\n## ")[1:]
-    assert len(causes) >= 7
-    for cause in causes:
-        assert "\nPatterns: [" in cause, cause.splitlines()[0]
-        assert re.search(r"<!-- samples: .+ -->\n(Samples: \[|No sample yet)", cause), cause.splitlines()[0]
-
-
 def shape(text: str) -> str:
-    """Two lines of one shape differ in numbers and spaces only."""
+    """Return a text that lines have in common which differ in numbers and spaces only."""
     return re.sub(r"\d+", "0", " ".join(text.split()))
 
 
 @cache
 def seen() -> str:
-    """All that patterns and samples show of real lines."""
+    """Return all real lines of patterns and samples."""
     shown = [e.text for p in LIBRARY.patterns.values() for e in p.matches + p.no_matches]
     files = (f for f in (ROOT / "sample_logs").glob("*/logs/**/*") if f.is_file() and f.suffix not in (".pkl", ".gz"))
     return shape("\n".join(shown + [f.read_text(errors="replace") for f in files]))
@@ -150,17 +120,13 @@ def seen() -> str:
 
 @pytest.mark.parametrize("page", QUESTIONS, ids=lambda p: p.stem)
 def test_quoted_lines_are_real(page: Path) -> None:
-    """What stands in `code` with a space in it is a piece of a log line,
-    `…` for what was left out; commands apart."""
+    """Text in `code` with a space in it is a piece of a log line, with `…` for omissions, or a command."""
     body = page.read_text().partition("<!-- links -->")[0]
     quotes = [q for q in re.findall(r"`([^`\n]+)`", body) if " " in q and not q.startswith(COMMANDS)]
     pieces = [(q, piece) for q in quotes for piece in re.split(r"…", q) if len(piece.strip()) > 3]
     invented = [f"{q}: nowhere is {piece!r}" for q, piece in pieces if shape(piece) not in seen()]
     assert len(quotes) > 10
     assert not invented, "\n".join(invented)
-
-
-# ── coverage ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_every_signature_and_every_xid_is_accounted_for() -> None:
@@ -174,26 +140,19 @@ def test_every_signature_and_every_xid_is_accounted_for() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("row", "fault"),
-    [
-        ("some_line\tno-such-pattern\t", "some_line is mapped to no-such-pattern, which does not exist"),
-        ("some_line\t\t", "some_line has neither a pattern nor a reason"),
-        ("some_line\txid-other\t\nsome_line\txid-other\t", "some_line stands 2 times"),
-    ],
-)
-def test_a_gap_in_the_table_fails(
-    tmp_path: Path,
-    row: str,
-    fault: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_gap_in_the_table_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = tmp_path / "coverage.tsv"
-    table.write_text(f"signature\tpatterns\tnote\n{row}\n")
     monkeypatch.setattr(sys, "argv", ["pattern_coverage.py", "--mapping", str(table)])
-    assert script("pattern_coverage").main() == 1
-    assert fault in capsys.readouterr().err
+    for row, fault in (
+        ("some_line\tno-such-pattern\t", "some_line is mapped to no-such-pattern, which does not exist"),
+        ("some_line\t\t", "some_line has neither a pattern nor a reason"),
+        ("some_line\txid-other\t\nsome_line\txid-other\t", "some_line is 2 times"),
+    ):
+        table.write_text(f"signature\tpatterns\tnote\n{row}\n")
+        assert script("pattern_coverage").main() == 1
+        assert fault in capsys.readouterr().err
 
 
 def test_an_xid_that_nothing_reads_is_a_fault() -> None:

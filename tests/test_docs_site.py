@@ -1,4 +1,4 @@
-"""The site: built strictly, without a network, and each command of the tutorial says today what the page quotes."""
+"""The site is built strictly and needs no network; the tutorial quotes the present output of each command."""
 
 from __future__ import annotations
 
@@ -29,18 +29,16 @@ def build(*options: str | Path, config: Path = ROOT / "mkdocs.yml") -> subproces
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
 
 
-# ── the tutorial ────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def commands() -> Iterator[tuple[str, list[str]]]:
-    """Each command of the tutorial with the lines that it is said to print."""
+    """Yield each command of the tutorial with its quoted output."""
     for block in re.findall(r"^```console\n(.*?)^```$", TUTORIAL, re.DOTALL | re.MULTILINE):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, *lines = part.splitlines()
             yield command, [line.rstrip() for line in lines if line.strip() not in ("", "…")]
 
 
-def test_what_the_tutorial_quotes_is_what_is_printed_today(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_tutorial_quotes_the_present_output(tmp_path: Path) -> None:
     """In one shell, as a reader types it; the quoted lines in their order."""
     (tmp_path / "sample_logs").symlink_to(ROOT / "sample_logs")
     (tmp_path / "bin").mkdir()
@@ -53,22 +51,13 @@ def test_what_the_tutorial_quotes_is_what_is_printed_today(tmp_path: Path) -> No
     path = os.pathsep.join((str(tmp_path / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]))
     env = os.environ | {"PATH": path, "PYTHONPATH": str(ROOT), "LC_ALL": "C.UTF-8", "HOME": str(tmp_path)}
     env.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))  # the compiled patterns are there
-    done = subprocess.run(
-        ["bash", "-c", script],
-        cwd=tmp_path,
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=env, text=True, **streams)  # type: ignore[call-overload]
     printed = re.split(r"^=== \d+\n", done.stdout, flags=re.MULTILINE)[1:]
     for (line, quoted), shown in zip(typed, printed, strict=True):
         today = iter([text.rstrip() for text in shown.splitlines()])
         stale = [text for text in quoted if text not in today]  # `in` goes on behind the last one found
         assert not stale, f"{line} prints\n{shown}"
-
-
-# ── the site ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture(scope="module")
@@ -81,63 +70,42 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @needs("mkdocs")
-def test_the_site_is_built_without_a_dead_link(site: Path) -> None:
-    """Each page of docs/, the pages outside it that they lead to, and a link between the two."""
+def test_site_is_built_without_a_dead_link(site: Path) -> None:
+    """Each page of docs/, the pages outside it that they link to, and a link between the two."""
     for page in (ROOT / "docs").rglob("*.md"):
         name = page.relative_to(ROOT / "docs").with_suffix(".html")
         assert (site / (name.with_name("index.html") if name.name == "README.html" else name)).is_file(), page
     copies = site / "repository"
     assert (copies / "patterns" / "index.html").is_file() and (copies / "CONTRIBUTING.html").is_file()
     assert (copies / "sample_logs" / "ctrl-c" / "index.html").is_file()
-    assert (
-        "repository/sample_logs/host-oom-cache-of-rank-2/index.html"
-        in (site / "questions" / "sigkill.html").read_text()
-    )
+    sample = "repository/sample_logs/host-oom-cache-of-rank-2/index.html"
+    assert sample in (site / "questions" / "sigkill.html").read_text()
     report = site / "files" / "reports" / "examples" / "oom-on-second-host.html"
     assert report.read_bytes() == (ROOT / "reports" / "examples" / "oom-on-second-host.html").read_bytes()
 
 
 @needs("mkdocs")
-@pytest.mark.parametrize(
-    ("link", "said"),
-    [
-        ("[a](../LICENSE) [b](../sample_logs/ctrl-c/) [c](other.md#there)", ""),
-        ("`[a](nowhere.md)` is code", ""),
-        ("[a](nowhere.md)", "nowhere.md"),
-        ("[a](other.md#nowhere)", "nowhere"),
-        ("[a](../nowhere.md)", "../nowhere.md"),
-        ("[a](../sample_logs/nowhere/)", "../sample_logs/nowhere/"),
-        ("[a](../../etc/passwd)", "../../etc/passwd"),
-    ],
-)
-def test_a_dead_link_fails(tmp_path: Path, link: str, said: str) -> None:
+def test_dead_links_and_forgotten_pages_fail(tmp_path: Path) -> None:
     pages = tmp_path / "docs"
     pages.mkdir()
-    (pages / "index.md").write_text(f"# One\n\n{link}\n")
     (pages / "other.md").write_text("# Other\n\n## There\n")
     config = tmp_path / "mkdocs.yml"
-    config.write_text(
+    settings = (
         f"INHERIT: {ROOT / 'mkdocs.yml'}\nhooks: [{ROOT / 'scripts' / 'site_pages.py'}]\n"
-        f"docs_dir: {pages}\nsite_dir: {tmp_path / 'site'}\nnav: [index.md, '*.md']\n"
+        f"docs_dir: {pages}\nsite_dir: {tmp_path / 'site'}\n"
     )
-    done = build(config=config)
-    assert (done.returncode != 0) == bool(said), done.stderr
-    assert f"'{said}'" in done.stderr or f"#{said}" in done.stderr or not said
-
-
-@needs("mkdocs")
-def test_a_page_that_the_navigation_forgets_fails(tmp_path: Path) -> None:
-    pages = tmp_path / "docs"
-    pages.mkdir()
-    (pages / "index.md").write_text("# One\n")
+    good = "[a](../LICENSE) [b](../sample_logs/ctrl-c/) [c](other.md#there) `[a](code.md)` is code"
+    (pages / "index.md").write_text(f"# One\n\n{good}\n")
+    config.write_text(f"{settings}nav: [index.md, '*.md']\n")
+    assert build(config=config).returncode == 0
+    dead = ("nowhere.md", "other.md#nowhere", "../nowhere.md", "../sample_logs/nowhere/", "../../etc/passwd")
+    (pages / "index.md").write_text("# One\n\n" + " ".join(f"[a]({link})" for link in dead) + "\n")
     (pages / "forgotten.md").write_text("# Two\n")
-    config = tmp_path / "mkdocs.yml"
-    config.write_text(
-        f"INHERIT: {ROOT / 'mkdocs.yml'}\nhooks: [{ROOT / 'scripts' / 'site_pages.py'}]\n"
-        f"docs_dir: {pages}\nsite_dir: {tmp_path / 'site'}\nnav: [index.md]\n"
-    )
+    config.write_text(f"{settings}nav: [index.md, other.md]\n")
     done = build(config=config)
     assert done.returncode != 0 and "forgotten.md" in done.stderr
+    for link in dead:
+        assert f"'{link}'" in done.stderr, link
 
 
 @pytest.fixture
@@ -155,8 +123,7 @@ def served(site: Path) -> Iterator[str]:
 @pytest.mark.slow
 @pytest.mark.browser
 @needs("mkdocs")
-def test_its_search_finds_a_pattern_and_asks_nobody_else(served: str, browser: Browser) -> None:
-    """A cluster's documentation server has no way out, and whoever reads there should not be seen elsewhere."""
+def test_search_finds_a_pattern_without_requests_elsewhere(served: str, browser: Browser) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 800})
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
@@ -176,9 +143,9 @@ def test_its_search_finds_a_pattern_and_asks_nobody_else(served: str, browser: B
 @pytest.mark.slow
 @pytest.mark.browser
 @needs("mkdocs")
-@pytest.mark.parametrize("width", [1280, 400])
-def test_no_page_is_wider_than_the_screen(served: str, browser: Browser, width: int) -> None:
-    page = browser.new_page(viewport={"width": width, "height": 800})
-    for path in ("index", "tutorial", "reference/cli", "catalogue/nccl", "how-to/collect", "contract"):
-        page.goto(f"{served}/{path}.html")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+def test_no_page_is_wider_than_the_screen(served: str, browser: Browser) -> None:
+    for width in (1280, 400):
+        page = browser.new_page(viewport={"width": width, "height": 800})
+        for path in ("index", "tutorial", "reference/cli", "catalogue/nccl", "how-to/collect", "contract"):
+            page.goto(f"{served}/{path}.html")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, path

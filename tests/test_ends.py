@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from postmortem.analyze import analyze
-from postmortem.blocks.ends import End, end_in
+from postmortem.blocks.identities import End, end_in
 
 TOLD = {
     "lidar.py rank 0: exit status 139": End(0, 139),

@@ -1,5 +1,5 @@
-"""As SQLite tests itself: the first call that asks the system for something fails, then the second, … until a
-run completes. With the calls of C below Python, of this process and of its workers, on logs, outputs and caches."""
+"""As SQLite tests itself: the first system call fails, then the second, … until a run completes. The calls are those
+of C below Python, of this process and of its workers, on logs, outputs and caches."""
 
 from __future__ import annotations
 
@@ -34,28 +34,21 @@ class Faults:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         library = folder / "failing.so"
-        subprocess.run(
-            ["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(C), "-ldl", "-w"],
-            check=True,
-            timeout=120,
-        )
+        build = ["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(C), "-ldl", "-w"]
+        subprocess.run(build, check=True, timeout=120)
         state = folder / "state"
         state.write_bytes(bytes(self.STATE.size))
         with state.open("r+b") as file:
             self.state = mmap.mmap(file.fileno(), self.STATE.size)
         (folder / "t").mkdir()
         environment = os.environ | {
-            "LD_PRELOAD": str(library), "FAULT_STATE": str(state), "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder / "t" / "cache"),
-            "TMPDIR": str(folder / "t"),
+            "LD_PRELOAD": str(library), "FAULT_STATE": str(state), "PYTHONPATH": str(ROOT),
+            "XDG_CACHE_HOME": str(folder / "t" / "cache"), "TMPDIR": str(folder / "t"),
         }  # fmt: skip
         self.server = subprocess.Popen(
-            [sys.executable, str(C.parent / "server.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-            cwd=folder,
-        )
+            [sys.executable, str(C.parent / "server.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env=environment, cwd=folder,
+        )  # fmt: skip
         self._answer()
 
     def _answer(self) -> Any:
@@ -63,15 +56,9 @@ class Faults:
         return json.loads(self.server.stdout.readline())["code"]
 
     def run(
-        self,
-        words: list[str],
-        name: str = "",
-        at: int = 0,
-        error: int = errno.EIO,
-        lasting: bool = False,
-        below: str = "t",
+        self, words: list[str], name: str = "", at: int = 0, error: int = 0, lasting: bool = False, below: str = "t"
     ) -> tuple[int, str, bool]:
-        """The exit code, what was said, and whether anything failed."""
+        """The exit code, standard error, and whether anything failed."""
         assert self.server.stdin
         self.state[:] = self.STATE.pack(0, at, error, lasting, 0, name.encode(), str(self.folder / below).encode())
         err = self.folder / "err"
@@ -103,21 +90,14 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
 
 def words(faults: Faults, jobs: int) -> list[str]:
     there = faults.folder / "t"
-    return [
-        "analyze",
-        str(there / "logs"),
-        "--output",
-        str(there / "out" / "r.json"),
-        "--exit-code",
-        "--jobs",
-        str(jobs),
-    ]
+    target = str(there / "out" / "r.json")
+    return ["analyze", str(there / "logs"), "--output", target, "--exit-code", "--jobs", str(jobs)]
 
 
 def whole(faults: Faults, jobs: int) -> dict[str, Any]:
     """The document of a run in which nothing fails; it warms the caches too."""
-    code, told, _ = faults.run(words(faults, jobs))
-    assert code == 0, told
+    code, errors, _ = faults.run(words(faults, jobs))
+    assert code == 0, errors
     document: dict[str, Any] = json.loads((faults.folder / "t" / "out" / "r.json").read_text())
     assert document["verdict"]["outcome"] == "healthy"
     return document
@@ -127,22 +107,21 @@ def series(
     faults: Faults,
     name: str,
     error: int,
-    *,
     jobs: int = 1,
     lasting: bool = False,
     step: int = 1,
     below: str = "t",
     most: int = 2000,
 ) -> int:
-    """Fail every call in turn, and look at what comes out. Return how many runs it took."""
+    """Fail every call in turn, and check the outputs. Return the number of runs."""
     usual = whole(faults, jobs)
     out = faults.folder / "t" / "out"
     target = out / "r.json"
     for at in range(1, most, step):
         target.write_text(OLD)
-        code, told, hit = faults.run(words(faults, jobs), name, at, error, lasting, below)
-        where = f"{name} {at} {os.strerror(error)} (jobs {jobs}{', lasting' if lasting else ''}): {code}\n{told}"
-        assert code in DOCUMENTED and "Traceback" not in told and "internal error" not in told, where
+        code, errors, hit = faults.run(words(faults, jobs), name, at, error, lasting, below)
+        where = f"{name} {at} {os.strerror(error)} (jobs {jobs}{', lasting' if lasting else ''}): {code}\n{errors}"
+        assert code in DOCUMENTED and "Traceback" not in errors and "internal error" not in errors, where
         text = target.read_text()
         if code in (0, 10, 11, 12):
             document = json.loads(text)
@@ -151,7 +130,7 @@ def series(
             assert not any("internal error" in row["reason"] for row in ledger["skipped"]), where + str(ledger)
             assert code != 0 or document == usual, where
         else:
-            assert text == OLD and told.startswith("postmortem: ") and told.count("\n") <= 2, where
+            assert text == OLD and errors.startswith("postmortem: ") and errors.count("\n") <= 2, where
         assert [p.name for p in out.iterdir() if name != "unlink"] in ([], ["r.json"]), where
         if not hit:
             return at
@@ -207,7 +186,7 @@ def test_a_cache_that_cannot_be_written_costs_nothing(faults: Faults, name: str,
     for path in sorted(cache.rglob("*"), reverse=True):
         path.unlink() if path.is_file() else path.rmdir()
     cache.rmdir()
-    code, told, hit = faults.run(words(faults, 1), name, 1, error, True, "t/cache")
-    assert hit and code == 0 and "error" not in told
+    code, errors, hit = faults.run(words(faults, 1), name, 1, error, True, "t/cache")
+    assert hit and code == 0 and "error" not in errors
     assert json.loads((faults.folder / "t" / "out" / "r.json").read_text()) == usual
     assert not list(cache.rglob("*.tmp"))

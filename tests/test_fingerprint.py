@@ -1,4 +1,4 @@
-"""The same failure has one fingerprint, whenever, wherever and by whomever it is told; another has another."""
+"""The same failure has one fingerprint, whenever, wherever and by whatever log it is reported; another has another."""
 
 from __future__ import annotations
 
@@ -29,91 +29,55 @@ def of(sample: str) -> str:
     return found
 
 
-# ── what must never change, because histories keep it ───────────────────────────────────────────────────────
-
-
-def test_values_of_old_are_those_of_today() -> None:
+def test_stored_values_never_change() -> None:
     assert fingerprint("host-oom", "kernel-oom-killed-process", ["python", ""], None) == "2.a24cf64783af3dfe"
-    said = ["ValueError: sample #: label # outside of [#]"]
-    assert fingerprint("python-exception", "python-exception", said, "train.py:checked") == "2.c996f9365f547aef"
+    words = ["ValueError: sample #: label # outside of [#]"]
+    assert fingerprint("python-exception", "python-exception", words, "train.py:checked") == "2.c996f9365f547aef"
     hardware = ["gpu-017", "0000:3b:00"]
     assert fingerprint("gpu-hardware", "xid-79-gpu-off-bus", ["79"], None, hardware) == "2.fb0567f7199cc6b4-51d6a7"
 
 
-@pytest.mark.parametrize(
-    ("line", "same"),
-    [
-        (
-            "ValueError: sample 67: label 4711 outside of [0, 10)",
-            "ValueError: sample #: label # outside of [#]",
-        ),
-        ("norms [7.4746, 7.4746, 3.592]", "norms [#]"),
-        ("versions differ: {0: '2.13.0+cpu', 1: '2.12.1'}", "versions differ: [#]"),
-        ("rank 3 on node-b lost 10.77.0.2:58798", "rank # on @ lost @"),
-        ("ranks 0, 1 and 2 of [::ffff:10.77.0.2]:29500", "rank # of @"),
-        ("No such file: '/data/alice/part-00003.bin'", "No such file: '/'"),
-        ("s3://bucket/run-7/a.pt at 0x7f2734585ad8", "/ at #"),
-        ("grad norm 1.5e-07, loss nan", "grad norm #, loss nan"),
-        ("commit 9c09de6ad11a7226 of node-bb", "commit # of node-bb"),
-        ("KeyError: 'features'", "KeyError: 'features'"),
-        ("aten::add of std::out_of_range", "aten::add of std::out_of_range"),
-    ],
-)
-def test_of_a_line_stays_what_does_not_change_from_run_to_run(line: str, same: str) -> None:
-    assert normalised(line, {"node-b", "x"}) == same
-    assert normalised(same, {"node-b"}) == normalised(same)
+def test_a_normalized_line_is_the_same_in_every_run() -> None:
+    for line, same in {
+        "ValueError: sample 67: label 4711 outside of [0, 10)": "ValueError: sample #: label # outside of [#]",
+        "norms [7.4746, 7.4746, 3.592]": "norms [#]",
+        "versions differ: {0: '2.13.0+cpu', 1: '2.12.1'}": "versions differ: [#]",
+        "rank 3 on node-b lost 10.77.0.2:58798": "rank # on @ lost @",
+        "ranks 0, 1 and 2 of [::ffff:10.77.0.2]:29500": "rank # of @",
+        "No such file: '/data/alice/part-00003.bin'": "No such file: '/'",
+        "s3://bucket/run-7/a.pt at 0x7f2734585ad8": "/ at #",
+        "grad norm 1.5e-07, loss nan": "grad norm #, loss nan",
+        "commit 9c09de6ad11a7226 of node-bb": "commit # of node-bb",
+        "KeyError: 'features'": "KeyError: 'features'",
+        "aten::add of std::out_of_range": "aten::add of std::out_of_range",
+    }.items():
+        assert normalised(line, {"node-b", "x"}) == same
+        assert normalised(same, {"node-b"}) == normalised(same)
+    for line in ("[" * 50_000, "/" * 50_000, "1:" * 50_000, "((1" * 50_000, "\x1f\ud800", ""):  # hostile ones
+        assert len(normalised(line, {"node-b"})) <= 400
+        assert fingerprint(None, "x", [line], line)
 
 
-@pytest.mark.parametrize("line", ["[" * 50_000, "/" * 50_000, "1:" * 50_000, "((1" * 50_000, "\x1f\ud800", ""])
-def test_hostile_lines_cost_nothing(line: str) -> None:
-    assert len(normalised(line, {"node-b"})) <= 400
-    assert fingerprint(None, "x", [line], line)
+TRAIN = "/run/train.py"
+MAIN, STEP = (TRAIN, 40, "<module>"), (TRAIN, 26, "main")
 
 
-def test_a_function_is_known_again_when_its_line_has_moved() -> None:
-    traceback = {
-        "frames": (
-            ("/run/train.py", 40, "<module>"),
-            ("/run/train.py", 26, "main"),
-            ("torch/x.py", 9, "barrier"),
-        )
-    }
+def test_a_function_is_the_same_after_an_edit_and_in_every_python_and_torch() -> None:
+    traceback = {"frames": (MAIN, STEP, ("torch/x.py", 9, "barrier"))}
     assert frame("train.py:26", [{}, traceback]) == "train.py:main>barrier"
-    stack = {
-        "frames": (
-            ("torch/x.py", 9, "Work.barrier"),
-            ("torch/y.py", 1, "wrapper"),
-            ("train.py", 33, "Job.main"),
-        )
-    }
+    assert frame("train.py:99", [traceback]) == "train.py"
+    stack = {"frames": (("torch/x.py", 9, "Work.barrier"), ("torch/y.py", 1, "wrapper"), ("train.py", 33, "Job.main"))}
     assert frame("train.py:33", [stack], innermost_first=True) == "train.py:main>barrier"
     assert frame("train.py:33", [stack], innermost_first=True, call=False) == "train.py:main"
-    assert frame("train.py:99", [traceback]) == "train.py"
-    died = {
-        "frames": (
-            ("/run/train.py", 26, "main"),
-            ("/lib/torch/utils/data/_utils/signal_handling.py", 73, "handler"),
-        )
-    }
-    assert frame("train.py:26", [died]) == ""  # wherever the rank was when a worker of its died
-
-
-def test_a_function_has_one_name_under_every_python_and_torch() -> None:
-    """Python 3.12 gives a list comprehension no frame of its own, and torch 2.2 renamed what calls forward."""
-    plain = {"frames": (("/run/train.py", 9, "<module>"), ("/run/train.py", 4, "shards"))}
-    nested = {"frames": (*plain["frames"], ("/run/train.py", 4, "<listcomp>"))}
+    handler = ("/lib/torch/utils/data/_utils/signal_handling.py", 73, "handler")
+    assert frame("train.py:26", [{"frames": (STEP, handler)}]) == ""  # wherever the rank was when its worker died
+    # Python 3.12 has no frame for a list comprehension, and torch 2.2 renamed the caller of forward
+    plain = {"frames": (MAIN, (TRAIN, 4, "shards"))}
+    nested = {"frames": (*plain["frames"], (TRAIN, 4, "<listcomp>"))}
     assert frame("train.py:4", [nested]) == frame("train.py:4", [plain]) == "train.py:shards"
-    calls = [
-        {
-            "frames": (
-                ("/run/train.py", 7, "main"),
-                ("torch/nn/modules/module.py", 1, name),
-                ("ddp.py", 2, "forward"),
-            )
-        }
-        for name in ("_call_impl", "_wrapped_call_impl")
-    ]
-    assert {frame("train.py:7", [fields]) for fields in calls} == {"train.py:main>forward"}
+    for name in ("_call_impl", "_wrapped_call_impl"):
+        call = (STEP, ("torch/nn/modules/module.py", 1, name), ("ddp.py", 2, "forward"))
+        assert frame("train.py:26", [{"frames": call}]) == "train.py:main>forward"
 
 
 def test_every_python_is_one_program() -> None:
@@ -121,40 +85,25 @@ def test_every_python_is_one_program() -> None:
     assert program("pt_data_worker") == "pt_data_worker"
 
 
-# ── on the samples ──────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_out_of_memory_is_not_one_failure() -> None:
-    """A rank that grows, a worker of its loader, and a vocabulary that the start loads: each has another remedy."""
-    assert of("host-oom-cache-of-rank-2") == of("oom-on-second-host")
-    three = {of(s) for s in ("oom-on-second-host", "oom-of-dataloader-worker", "vocabulary-eats-master")}
-    assert len(three) == 3
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
+def test_samples_of_one_failure_and_of_others() -> None:
+    """Out of memory has three: a rank that grows, a worker of its loader, and a vocabulary of the start."""
+    for one, other in (
+        ("host-oom-cache-of-rank-2", "oom-on-second-host"),
         ("sigkill-from-outside", "sigkill-on-second-host"),
-        ("sigkill-from-outside", "slurm-task-killed"),  # told by another launcher
-        ("swapped-collectives", "swapped-collectives-detail"),  # told by stacks, and by torch itself
+        ("sigkill-from-outside", "slurm-task-killed"),  # by another launcher
+        ("swapped-collectives", "swapped-collectives-detail"),  # by stacks, and by torch itself
         ("rank-0-started-twice", "same-rank-twice"),
         ("bad-label-one-rank", "bad-label-spawned"),
         ("restart-fails-three-times", "restart-meets-stale-addresses"),
         ("decoder-segfault-in-worker", "worker-segfault-in-broken-line"),
-        (
-            "segfault-kernel-line-only",
-            "segfault-no-kernel-log",
-        ),  # the kernel's line, and the launcher's exit code
-        ("larger-last-batch", "larger-last-batch-detail"),  # told by gloo, and by DETAIL
-    ],
-)
-def test_the_same_told_in_two_ways(one: str, other: str) -> None:
-    assert of(one) == of(other)
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
+        ("segfault-kernel-line-only", "segfault-no-kernel-log"),  # by the kernel, and by the launcher's exit code
+        ("larger-last-batch", "larger-last-batch-detail"),  # by gloo, and by DETAIL
+    ):
+        assert of(one) == of(other), (one, other)
+    for one, other in (
+        ("oom-on-second-host", "oom-of-dataloader-worker"),
+        ("oom-on-second-host", "vocabulary-eats-master"),
+        ("oom-of-dataloader-worker", "vocabulary-eats-master"),
         ("segfault-no-kernel-log", "aborted-after-the-end"),  # SIGSEGV is not SIGABRT
         ("double-precision-metrics", "larger-last-batch"),  # another type, another size
         ("bad-label-one-rank", "target-out-of-range-clock-ahead"),
@@ -162,12 +111,10 @@ def test_the_same_told_in_two_ways(one: str, other: str) -> None:
         ("early-rank-waits-in-barrier", "skipped-collective"),
         ("segfault-no-kernel-log", "segfault-with-faulthandler"),  # which names the function
         ("starving-loader", "tokenizer-lock-after-fork"),  # both wait for a worker; one of them for a lock
-        ("firewall-before-master", "wrong-master-address"),  # who looks for the master on its own host
+        ("firewall-before-master", "wrong-master-address"),  # one looks for the master on its own host
         ("left-over-allreduce", "metrics-thread-race"),  # sizes differ in the backward pass, or in a thread
-    ],
-)
-def test_another_failure_of_the_same_kind(one: str, other: str) -> None:
-    assert of(one) != of(other)
+    ):
+        assert of(one) != of(other), (one, other)
 
 
 def alone(folder: Path, line: str) -> str:
@@ -178,64 +125,51 @@ def alone(folder: Path, line: str) -> str:
     return found
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    ["address-in-use", "cuda-no-device", "cuda-out-of-memory", "cuda-illegal-address", "launcher-sighup"],
+def test_a_failure_is_the_same_in_every_release_of_torch(tmp_path: Path) -> None:
+    """The examples of a pattern are one failure in several releases."""
+    names = ("address-in-use", "cuda-no-device", "cuda-out-of-memory", "cuda-illegal-address", "launcher-sighup")
+    for name in names:
+        found = library.load().get(name)
+        assert found
+        values = {alone(tmp_path / f"{name}{n}", e.text) for n, e in enumerate(found.matches)}
+        assert len(found.matches) > 1 and len(values) == 1
+
+
+IMPORT = "ImportError: {}: cannot open shared object file: No such file or directory"
+KILLED = "[ 2612.608042] {}: Killed process 32688 (python3) total-vm:1425944kB, anon-rss:717428kB, file-rss:94192kB"
+SAVE = "[rank0]: RuntimeError: [enforce fail at inline_container.cc:{}] . {}"
+SHM = (  # whichever process meets a full /dev/shm first
+    "[rank1]: RuntimeError: unable to allocate shared memory(shm) for file </torch_25681_0>: No space left on device (28)",
+    "node-a:9:9 [3] include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space left on device",
+    "[node-a:3139 :0:3195] Caught signal 7 (Bus error: nonexistent physical address)",
 )
-def test_the_words_of_a_library_change_with_its_version_and_the_failure_does_not(pattern: str, tmp_path: Path) -> None:
-    """A pattern's own examples are one failure in the words of several releases of torch."""
-    found = library.load().get(pattern)
-    assert found
-    told = {alone(tmp_path / str(n), e.text) for n, e in enumerate(found.matches)}
-    assert len(found.matches) > 1 and len(told) == 1
+UNMAPPED = (
+    "node-a:9:9 [0] misc/shmutils.cc:129 NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl-a"
+)
 
 
-def test_who_meets_a_full_dev_shm_first_is_chance(tmp_path: Path) -> None:
-    lines = (
-        "[rank1]: RuntimeError: unable to allocate shared memory(shm) for file </torch_25681_0>: No space left on device (28)",
-        "node-a:9:9 [3] include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space left on device",
-        "[node-a:3139 :0:3195] Caught signal 7 (Bus error: nonexistent physical address)",
-    )
-    full = {alone(tmp_path / str(n), line) for n, line in enumerate(lines)}
-    gone = (
-        "node-a:9:9 [0] misc/shmutils.cc:129 NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl-a"
-    )
-    assert len(full) == 1 and alone(tmp_path / "gone", gone) not in full
+@pytest.mark.parametrize(
+    ("same", "other"),
+    [
+        (SHM, UNMAPPED),
+        ((IMPORT.format("libcudart.so.12"), IMPORT.format("libcudart.so.13")), IMPORT.format("libpython3.11.so.1.0")),
+        ((KILLED.format("Memory cgroup out of memory"),), KILLED.format("Out of memory")),
+        (
+            (
+                SAVE.format(672, "unexpected pos 106240 vs 106168"),
+                SAVE.format(471, "PytorchStreamWriter failed writing file data/228: file write failed"),
+            ),
+            SAVE.format(747, "open file failed with strerror: Permission denied"),
+        ),
+    ],
+    ids=["shm", "import", "memory", "disk"],
+)
+def test_single_lines_of_one_failure_and_of_another(same: tuple[str, ...], other: str, tmp_path: Path) -> None:
+    values = {alone(tmp_path / str(n), line) for n, line in enumerate(same)}
+    assert len(values) == 1 and alone(tmp_path / "other", other) not in values
 
 
-def test_another_missing_library_is_another_failure(tmp_path: Path) -> None:
-    cuda, again, python = (
-        alone(
-            tmp_path / str(n),
-            f"ImportError: {name}: cannot open shared object file: No such file or directory",
-        )
-        for n, name in enumerate(("libcudart.so.12", "libcudart.so.13", "libpython3.11.so.1.0"))
-    )
-    assert cuda == again != python
-
-
-def test_a_disk_that_is_full_is_not_one_that_refuses(tmp_path: Path) -> None:
-    line = "[rank0]: RuntimeError: [enforce fail at inline_container.cc:{}] . {}"
-    full, old, refused = (
-        alone(tmp_path / str(n), line.format(at, said))
-        for n, (at, said) in enumerate(
-            [
-                (672, "unexpected pos 106240 vs 106168"),
-                (471, "PytorchStreamWriter failed writing file data/228: file write failed"),
-                (747, "open file failed with strerror: Permission denied"),
-            ]
-        )
-    )
-    assert full == old != refused
-
-
-def test_a_limit_of_memory_is_not_the_end_of_the_machine(tmp_path: Path) -> None:
-    line = "[ 2612.608042] {}: Killed process 32688 (python3) total-vm:1425944kB, anon-rss:717428kB, file-rss:94192kB"
-    group = alone(tmp_path / "a", line.format("Memory cgroup out of memory"))
-    assert group != alone(tmp_path / "b", line.format("Out of memory"))
-
-
-def test_hardware_is_told_apart_by_its_host_and_address() -> None:
+def test_hardware_is_identified_by_host_and_address() -> None:
     a, b = (fingerprint("gpu-hardware", "xid", [], None, [host, "0000:3b:00"]) for host in ("n1", "n2"))
     assert a != b and a.partition("-")[0] == b.partition("-")[0]
     assert "-" not in fingerprint("host-oom", "kernel-oom", [], None, ["n1"])
@@ -244,27 +178,23 @@ def test_hardware_is_told_apart_by_its_host_and_address() -> None:
 def test_pairs_of_samples() -> None:
     """The measurement of benchmarks/fingerprints.py without its variants, which take minutes."""
     known = [(p.name, measured.label(p), solved(p).document["fingerprint"]) for p in FAILED]
-    told = [(name, measured.UNTOLD.get(name, measured.UNTOLD.get(cause, cause)), mark) for name, cause, mark in known]
-    found, wrong, missed = measured.pairs(told)
+    found_in_logs = [
+        (name, measured.INDISTINCT.get(name, measured.INDISTINCT.get(cause, cause)), mark)
+        for name, cause, mark in known
+    ]
+    found, wrong, missed = measured.pairs(found_in_logs)
     assert found >= 28 and wrong <= 1 and missed <= 1
 
 
 def test_pairs_are_counted() -> None:
-    known = [
-        ("a", "x", "1"),
-        ("b", "x", "1"),
-        ("c", "x", "2"),
-        ("d", "y", "2"),
-        ("e", "y", None),
-        ("f", "y", None),
-    ]
+    known = [("a", "x", "1"), ("b", "x", "1"), ("c", "x", "2"), ("d", "y", "2"), ("e", "y", None), ("f", "y", None)]
     assert measured.pairs(known) == (1, 1, 2 + 3)
     merged, split = measured.confused(known)
     assert +merged == {("x", "y"): 1} and +split == {"x": 2, "y": 3}
 
 
-def test_other_peoples_cases_are_counted_by_what_a_person_says_of_them(tmp_path: Path) -> None:
-    """Two alike, one that is like no other, and one of which nobody knows the cause."""
+def test_labeled_cases_are_counted_by_their_labels(tmp_path: Path) -> None:
+    """Two alike, one that is like no other, and one without a known cause."""
     lines = ("KeyError: 'features'", "KeyError: 'features'", "KeyError: 'labels'", "KeyError: 'features'")
     for case, line in zip("abcd", lines, strict=True):
         (tmp_path / case / "logs").mkdir(parents=True)
@@ -289,11 +219,11 @@ def test_a_healthy_run_has_none() -> None:
     assert solved(SAMPLES / "healthy-torchrun").document["fingerprint"] is None
 
 
-def test_a_store_without_names_keeps_no_hash_of_one() -> None:
-    """Who knows the names of a cluster's hosts could try them all."""
+def test_a_store_without_names_has_no_hash_of_one() -> None:
+    """Anyone who knows the names of the hosts could try them all."""
     document: Any = dict(solved(SAMPLES / "oom-on-second-host").document)
     document["fingerprint"] = f"{document['fingerprint']}-4f2a1b"
     document["verdict"] = document["verdict"] | {"category": "gpu-hardware"}
-    kept = row(hidden(document, Keyed(b"k" * 32)))
-    assert kept.cause == document["fingerprint"].partition("-")[0]
-    assert kept.fingerprint != document["fingerprint"] and kept.fingerprint.startswith(f"{kept.cause}-")
+    found = row(hidden(document, Keyed(b"k" * 32)))
+    assert found.cause == document["fingerprint"].partition("-")[0]
+    assert found.fingerprint != document["fingerprint"] and found.fingerprint.startswith(f"{found.cause}-")

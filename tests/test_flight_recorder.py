@@ -1,8 +1,8 @@
-"""Flight-recorder dumps: what one says, what several say together,
-and that no content makes the parser raise."""
+"""Flight-recorder dumps: one alone, several together, and contents that must not make the parser raise."""
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import pickle
@@ -40,15 +40,13 @@ def entry(number: int, op: Op, group: tuple[str, str] = ("0", "default_pg"), **o
     """One record as torch 2.13 writes it for NCCL (FlightRecorderDetail.hpp)."""
     name, size, state = op
     created = 1_795_000_000_000_000_000 + number * 1_000_000
-    frames = [
-        {
-            "name": name,
-            "filename": "/usr/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py",
-            "line": 3245,
-        },
-        {"name": "step", "filename": "/opt/train/train.py", "line": 40 + len(name)},
-        {"name": "<module>", "filename": "/opt/train/train.py", "line": 90},
-    ]
+    torch = "/usr/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+    places = (
+        (name, torch, 3245),
+        ("step", "/opt/train/train.py", 40 + len(name)),
+        ("<module>", "/opt/train/train.py", 90),
+    )
+    frames = [{"name": func, "filename": file, "line": line} for func, file, line in places]
     return {
         "frames": frames, "record_id": number - 1, "pg_id": int(group[0]), "process_group": group,
         "thread_name": "pt", "thread_id": "1", "collective_seq_id": number, "p2p_seq_id": 0, "op_id": number,
@@ -67,24 +65,12 @@ def dump(ops: list[Op], first: int = 1, ranks: str = WORLD, more: list[dict[str,
     for e in more or []:
         name, desc = e["process_group"]
         config[name] = {"name": name, "desc": desc, "ranks": e.pop("ranks", "")}
-    status = {
-        "0": {
-            "last_enqueued_collective": 9999,
-            "last_started_collective": -1,
-            "last_completed_collective": 9999,
-        }
-    }
-    return {
-        "version": "2.10",
-        "pg_config": config,
-        "comm_lib_version": "2.27.5",
-        "pg_status": status,
-        "entries": entries,
-    }
+    status = {"last_enqueued_collective": 9999, "last_started_collective": -1, "last_completed_collective": 9999}
+    return {"version": "2.10", "pg_config": config, "pg_status": {"0": status}, "entries": entries}
 
 
 def together(*dumps: dict[str, Any] | None) -> Reading | None:
-    """What the dumps of ranks 0, 1, … say when they are read together. None is a rank without a dump."""
+    """Read the dumps of ranks 0, 1, … together. None is a rank without a dump."""
     events = {r: read(f"fr_rank{r}", pickle.dumps(d, 2), rank=r) for r, d in enumerate(dumps) if d is not None}
     return recorder.read(events)
 
@@ -92,12 +78,12 @@ def together(*dumps: dict[str, Any] | None) -> Reading | None:
 # ── one dump ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_both_forms_of_a_real_dump_say_the_same() -> None:
+def test_both_forms_of_a_real_dump_are_equal() -> None:
     for rank in (0, 1):
         as_json = read(REAL / "other-size" / f"fr_rank{rank}.json", rank=rank)
         as_pickle = read(REAL / "other-size" / f"fr_rank{rank}.pkl", rank=rank)
         assert as_json.text == as_pickle.text
-        for name in ("entries", "pending", "status", "groups", "version", "time_ns"):
+        for name in ("entries", "pending", "status", "groups", "version"):
             assert as_json.fields[name] == as_pickle.fields[name]
         assert as_json.fields["code"] is None  # JSON dumps have no frames
         assert as_pickle.fields["code"] == "train.py:28"
@@ -133,7 +119,7 @@ def test_sends_and_receives_have_no_common_number() -> None:
     assert e.fields["pending"] == ()
 
 
-def test_groups_of_one_name_are_told_apart_by_their_ranks() -> None:
+def test_groups_of_one_name_are_distinguished_by_their_ranks() -> None:
     """split_group gives all parts the same name."""
     keys = set()
     for ranks in ("[0, 1]", "[2, 3]"):
@@ -143,20 +129,17 @@ def test_groups_of_one_name_are_told_apart_by_their_ranks() -> None:
     assert keys == {"5 tp [0, 1]", "5 tp [2, 3]"}
 
 
-@pytest.mark.parametrize(
-    ("name", "detail"),
-    [
+def test_the_detail_has_the_values_on_which_ranks_have_to_agree() -> None:
+    for name, detail in (
         ("all_reduce", "[8, 2] BFloat16"),
         ("scatter", "[3] BFloat16"),  # only the source has an input
         ("reduce_scatter_tensor", "[8, 2] BFloat16"),
         ("all_to_all_single", "BFloat16"),  # each rank may send another size
-    ],
-)
-def test_the_detail_is_what_ranks_have_to_agree_on(name: str, detail: str) -> None:
-    d = dump([(name, [8, 2], "scheduled")])
-    d["entries"][0]["output_sizes"] = [[3]]
-    (shown,) = read("fr", pickle.dumps(d, 2)).fields["pending"]  # type: ignore[misc, attr-defined]
-    assert shown == ("default_pg", 1, f"nccl:{name}", detail)
+    ):
+        d = dump([(name, [8, 2], "scheduled")])
+        d["entries"][0]["output_sizes"] = [[3]]
+        (shown,) = read("fr", pickle.dumps(d, 2)).fields["pending"]  # type: ignore[misc, attr-defined]
+        assert shown == ("default_pg", 1, f"nccl:{name}", detail)
 
 
 def test_the_rank_at_the_end_of_the_name_counts_if_there_is_such_a_rank() -> None:
@@ -179,87 +162,77 @@ def test_a_large_dump_is_cut_to_its_last_entries() -> None:
 
 # ── dumps together ──────────────────────────────────────────────────────────────────────────────────────────
 
+BEHIND, DIFFER = "recorder-rank-behind", "recorder-collectives-differ"
+PAIR = ("7", "pair")
+WAITS, ENDED = dump([REDUCE, WAITING]), dump([REDUCE])
+AHEAD = dump([REDUCE, WAITING, WAITING, WAITING])
+OTHER_TYPE = dump([REDUCE, WAITING])
+OTHER_TYPE["entries"][1]["input_dtypes"] = ["Float"]
+UNEVEN, EVEN = ([REDUCE, ("all_gather", [n], "completed"), REDUCE, WAITING] for n in (3, 4))
+FULL = dump([REDUCE] * 5 + [WAITING], first=100)  # ring buffers that lost their start
 
-def test_the_rank_that_never_came() -> None:
-    found = together(
-        dump([REDUCE, REDUCE, WAITING]),
-        dump([REDUCE, REDUCE, WAITING]),
-        dump([REDUCE, REDUCE]),
-        dump([REDUCE, REDUCE, WAITING]),
-    )
-    assert found is not None
-    assert (found.pattern, found.odd, found.sure) == ("recorder-rank-behind", (2,), True)
-    assert found.because == (
-        "rank 2 last enqueued collective 2, ranks 0, 1 and 3 collective 3 of group default_pg "
+
+def in_pair(*ops: Op, ranks: str) -> dict[str, Any]:
+    return dump([REDUCE], more=[entry(n, op, PAIR, ranks=ranks) for n, op in enumerate(ops, 1)])
+
+
+# the dumps of ranks 0, 1, …; None is a rank without a dump; the pattern and the odd ranks, or None
+TOGETHER: dict[str, tuple[list[dict[str, Any] | None], tuple[str, tuple[int, ...]] | None]] = {
+    "one rank never arrived": ([WAITS, WAITS, ENDED, WAITS], (BEHIND, (2,))),
+    "one waiting rank shows that the other did not arrive": (
+        [dump([REDUCE, WAITING], ranks="[0, 1]"), dump([REDUCE], ranks="[0, 1]")],
+        (BEHIND, (1,)),
+    ),
+    "one rank has a collective more": ([dump([REDUCE, ("barrier", [1], "scheduled")]), *[ENDED] * 3], (DIFFER, (0,))),
+    "another operation": ([WAITS, dump([REDUCE, ("all_gather", [1024], "scheduled")]), WAITS], (DIFFER, (1,))),
+    "another size": ([WAITS, dump([REDUCE, ("all_reduce", [1025], "scheduled")]), WAITS], (DIFFER, (1,))),
+    "another size, and no majority": ([WAITS, dump([REDUCE, ("all_reduce", [1025], "scheduled")])], (DIFFER, (0, 1))),
+    "another type": ([WAITS, WAITS, OTHER_TYPE], (DIFFER, (2,))),
+    "a difference that completed and was followed by agreement": ([dump(UNEVEN), *[dump(EVEN)] * 3], None),
+    "and then a rank that is behind": ([dump(UNEVEN), dump(EVEN), dump(EVEN[:3]), dump(EVEN)], (BEHIND, (2,))),
+    "ring buffers that overlap": ([FULL, dump([REDUCE] * 3 + [WAITING], first=102), FULL, FULL], None),
+    "ring buffers, one behind": ([FULL, dump([REDUCE] * 3, first=102), FULL, FULL], (BEHIND, (1,))),
+    "all wait in the same collective": ([dump([REDUCE, STARTED])] * 4, None),
+    "the CPU may enqueue what follows": ([AHEAD, WAITS, AHEAD, AHEAD], None),
+    "a GPU did not start": ([dump([REDUCE, STARTED]), WAITS, dump([REDUCE, STARTED])], (BEHIND, (1,))),
+    "the others completed it": (
+        [dump([REDUCE, REDUCE, STARTED]), dump([REDUCE, STARTED]), dump([REDUCE, REDUCE, STARTED])],
+        (BEHIND, (1,)),
+    ),
+    "a rank without a dump": ([WAITS, None, WAITS, WAITS], (BEHIND, (1,))),
+    "as many without a dump as with": ([WAITS, None, None, WAITS], None),
+    "a rank without a dump, and one behind": ([WAITS, None, ENDED, WAITS], (BEHIND, (2,))),
+    "ranks that wait for a group whose rank waits for another": (  # 0 and 1 wait for 2 and 3, and 2 waits for 3
+        [WAITS, WAITS, in_pair(REDUCE, WAITING, ranks="[2, 3]"), in_pair(REDUCE, ranks="[2, 3]")],
+        (BEHIND, (3,)),
+    ),
+    "a rank that never entered a group of its own": (
+        [in_pair(WAITING, ranks="[0, 1]"), ENDED, ENDED, ENDED],
+        (BEHIND, (1,)),
+    ),
+    "all agree": ([dump([REDUCE, REDUCE])] * 3, None),
+}
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_the_odd_rank_of_several_dumps(name: str) -> None:
+    dumps, expected = TOGETHER[name]
+    found = together(*copy.deepcopy(dumps))
+    assert (found and (found.pattern, found.odd)) == expected
+    assert found is None or found.sure == (name != "a rank without a dump")
+
+
+def test_the_reason_names_the_collectives() -> None:
+    found = together(dump([REDUCE, REDUCE, WAITING]), dump([REDUCE, REDUCE, WAITING]), dump([REDUCE, REDUCE]))
+    assert found is not None and found.because == (
+        "rank 2 last enqueued collective 2, ranks 0 and 1 collective 3 of group default_pg "
         "(nccl:all_reduce [1024] BFloat16)"
     )
+    found = together(dump([REDUCE, STARTED]), WAITS, dump([REDUCE, STARTED]))
+    assert found is not None and "started on all ranks except rank 1" in found.because
 
 
-def test_one_waiting_rank_is_enough_to_see_that_all_others_did_not_come() -> None:
-    found = together(dump([REDUCE, WAITING], ranks="[0, 1]"), dump([REDUCE], ranks="[0, 1]"))
-    assert found is not None
-    assert found.odd == (1,)
-
-
-def test_a_collective_that_one_rank_has_too_much() -> None:
-    found = together(dump([REDUCE, ("barrier", [1], "scheduled")]), *[dump([REDUCE])] * 3)
-    assert found is not None
-    assert (found.pattern, found.odd) == ("recorder-collectives-differ", (0,))
-
-
-@pytest.mark.parametrize("other", [("all_gather", [1024], "scheduled"), ("all_reduce", [1025], "scheduled")])
-def test_another_operation_or_size_under_one_number(other: Op) -> None:
-    found = together(dump([REDUCE, WAITING]), dump([REDUCE, other]), dump([REDUCE, WAITING]))
-    assert found is not None
-    assert (found.pattern, found.odd) == ("recorder-collectives-differ", (1,))
-    assert found.because.startswith("collective 2 of group default_pg differs: ")
-    tie = together(dump([REDUCE, WAITING]), dump([REDUCE, other]))
-    assert tie is not None
-    assert tie.odd == (0, 1)
-
-
-def test_another_type_under_one_number() -> None:
-    odd = dump([REDUCE, WAITING])
-    odd["entries"][1]["input_dtypes"] = ["Float"]
-    found = together(dump([REDUCE, WAITING]), dump([REDUCE, WAITING]), odd)
-    assert found is not None
-    assert found.odd == (2,)
-
-
-def test_a_difference_that_completed_and_was_followed_by_agreement_was_meant() -> None:
-    uneven = dump([REDUCE, ("all_gather", [3], "completed"), REDUCE, WAITING])
-    even = dump([REDUCE, ("all_gather", [4], "completed"), REDUCE, WAITING])
-    late = dump([REDUCE, ("all_gather", [4], "completed"), REDUCE])
-    assert together(uneven, even, even, even) is None
-    found = together(uneven, even, late, even)
-    assert found is not None
-    assert (found.pattern, found.odd) == ("recorder-rank-behind", (2,))
-
-
-def test_ring_buffers_that_lost_their_start_are_compared_where_they_overlap() -> None:
-    a = dump([REDUCE] * 5 + [WAITING], first=100)
-    b = dump([REDUCE] * 3 + [WAITING], first=102)
-    assert together(a, b, a, a) is None  # all wait in 105
-    found = together(a, dump([REDUCE] * 3, first=102), a, b)
-    assert found is not None
-    assert found.odd == (1,)
-    assert "last enqueued collective 104" in found.because
-
-
-def test_all_wait_in_the_same_collective() -> None:
-    assert together(*[dump([REDUCE, STARTED])] * 4) is None
-    ahead = dump([REDUCE, WAITING, WAITING, WAITING])  # the CPU may enqueue what follows
-    assert together(ahead, dump([REDUCE, WAITING]), ahead, ahead) is None
-
-
-def test_a_gpu_that_did_not_start_what_all_enqueued() -> None:
-    found = together(dump([REDUCE, STARTED]), dump([REDUCE, WAITING]), dump([REDUCE, STARTED]))
-    assert found is not None
-    assert (found.pattern, found.odd) == ("recorder-rank-behind", (1,))
-    assert "started on all ranks except rank 1" in found.because
-
-
-def test_where_one_has_completed_it_or_never_started_anything_no_gpu_is_accused() -> None:
+def test_no_gpu_is_accused_where_one_has_completed_it_or_started_nothing() -> None:
     def accused(pending: dict[int, set[int]], started: dict[int, int]) -> tuple[int, ...]:
         group = recorder._Group("0", last=dict.fromkeys(range(3), 2), pending=pending, started=started)
         found = recorder._not_started(group)
@@ -268,87 +241,36 @@ def test_where_one_has_completed_it_or_never_started_anything_no_gpu_is_accused(
     waits = {rank: {2} for rank in range(3)}
     assert accused(waits, {0: 2, 1: 1, 2: 2}) == (1,)
     assert accused(waits | {2: set()}, {0: 2, 1: 1, 2: 2}) == ()
-    assert accused(waits, {0: 2, 1: 1}) == ()
-    assert accused(waits, {0: 2, 1: 1, 2: 1}) == ()
-    assert accused(waits, {0: 2, 1: 2, 2: 2}) == ()
+    for started in ({0: 2, 1: 1}, {0: 2, 1: 1, 2: 1}, {0: 2, 1: 2, 2: 2}):
+        assert accused(waits, started) == ()
 
 
-def test_a_rank_left_in_a_collective_that_the_others_completed() -> None:
-    found = together(dump([REDUCE, REDUCE, STARTED]), dump([REDUCE, STARTED]), dump([REDUCE, REDUCE, STARTED]))
-    assert found is not None
-    assert found.odd == (1,)
+def test_real_dumps_alone_name_the_rank() -> None:
+    """Written after the exception, so gloo has retired the collective that failed; in the second folder rank 2 was
+    killed and left none."""
+    for folder, pattern, rank in (("other-size", DIFFER, 1), ("rank-3-left", BEHIND, 3)):
+        verdict = analyze([str(REAL / folder)]).document["verdict"]
+        assert (verdict["pattern"], verdict["culprit"]["ranks"]) == (pattern, [rank])
 
 
-def test_a_rank_without_a_dump_is_suspected_and_no_more() -> None:
-    found = together(dump([REDUCE, WAITING]), None, dump([REDUCE, WAITING]), dump([REDUCE, WAITING]))
-    assert found is not None
-    assert (found.odd, found.sure) == ((1,), False)
-    # as many without as with
-    assert together(dump([REDUCE, WAITING]), None, None, dump([REDUCE, WAITING])) is None
-    behind = together(dump([REDUCE, WAITING]), None, dump([REDUCE]), dump([REDUCE, WAITING]))
-    assert behind is not None
-    assert (behind.odd, behind.sure) == ((2,), True)
+# ── any content ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_who_waits_in_another_group_is_a_victim_of_that_one() -> None:
-    """Ranks 0 and 1 wait in the default group for 2 and 3; 2 waits in the pair's group for 3."""
-    pair = ("7", "pair")
-    rank2 = dump([REDUCE], more=[entry(1, REDUCE, pair, ranks="[2, 3]"), entry(2, WAITING, pair, ranks="[2, 3]")])
-    rank3 = dump([REDUCE], more=[entry(1, REDUCE, pair, ranks="[2, 3]")])
-    found = together(dump([REDUCE, WAITING]), dump([REDUCE, WAITING]), rank2, rank3)
-    assert found is not None
-    assert found.odd == (3,)
-
-
-def test_a_rank_that_never_entered_a_group_of_its_own() -> None:
-    pair = ("7", "pair")
-    waits = dump([REDUCE], more=[entry(1, WAITING, pair, ranks="[0, 1]")])
-    never = dump([REDUCE])
-    found = together(waits, never, never, never)
-    assert found is not None
-    assert found.odd == (1,)
-
-
-def test_dumps_that_agree_accuse_nobody() -> None:
-    assert together(*[dump([REDUCE, REDUCE])] * 3) is None
-
-
-@pytest.mark.parametrize(
-    ("folder", "pattern", "rank"),
-    [("other-size", "recorder-collectives-differ", 1), ("rank-3-left", "recorder-rank-behind", 3)],
-)
-def test_real_dumps_alone_name_the_rank(folder: str, pattern: str, rank: int) -> None:
-    """Written after the exception, so gloo has retired what failed;
-    in the second folder rank 2 was killed and left none."""
-    document = analyze([str(REAL / folder)]).document
-    assert document["verdict"]["pattern"] == pattern
-    assert document["verdict"]["culprit"]["ranks"] == [rank]
-
-
-# ── whatever stands in the file ─────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
+def test_the_reason_and_place_where_a_dump_cannot_be_read() -> None:
+    for content, reason in (
         (b'{"entries": [', "its JSON is broken: Expecting value (at byte 13)"),
         (b'{"entries": "\xff"}', "its JSON is not UTF-8 (at byte 13)"),
         (b'{"a": ' + b"[" * 200_000, "its JSON is nested too deep"),
         (b'{"entries": ' + b"9" * 5000 + b"}", "its JSON has a number that is too long"),
         (b"[1, 2]", "it has none of the recorder's fields"),
-        (b'{"other": 1}', "it has none of the recorder's fields"),
         (b"", "its JSON is broken"),
         (pickle.dumps(dump([REDUCE]), 2)[:-9], "(at byte "),
         (b"\x80\x02cos\nsystem\n.", "GLOBAL builds more than plain data (at byte 2)"),
-    ],
-)
-def test_what_cannot_be_read_says_where(content: bytes, said: str) -> None:
-    e = read("fr_rank1.json", content, rank=1)
-    assert e.kind == "unreadable"
-    assert e.rank == 1
-    assert e.text.startswith("The flight-recorder dump cannot be read: ")
-    assert said in e.text
-    assert e.text.endswith(").")
+    ):
+        e = read("fr_rank1.json", content, rank=1)
+        assert (e.kind, e.rank) == ("unreadable", 1)
+        assert e.text.startswith("The flight-recorder dump cannot be read: ") and e.text.endswith(").")
+        assert reason in e.text
 
 
 ODD = st.recursive(
@@ -375,7 +297,7 @@ DUMPS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(DUMPS, st.booleans())
 def test_fields_of_other_types_than_torch_writes(document: dict[str, Any], as_json: bool) -> None:
     content = json.dumps(document).encode() if as_json else pickle.dumps(document, 2)

@@ -15,17 +15,17 @@ from fuzz.targets import TARGETS, Target
 from postmortem import blocks as parsers
 
 SEED = int(os.environ.get("POSTMORTEM_SEED", "0")) or random.SystemRandom().randrange(1 << 24)
-DEAR = {"analysed": 3, "read": 8}  # executions in the fast suite, where one takes milliseconds
-USUAL = 40
-CHEAP = dict.fromkeys(("peel", "small", "record", "export", "pickled", "error-file", "stack", "cgroup"), 100)
+FEW = {"analysed": 2, "read": 4}  # executions in the fast suite, where one takes milliseconds
+USUAL = 15
+MORE = dict.fromkeys(("peel", "small", "record", "export", "pickled", "error-file", "stack", "cgroup"), 50)
 MANY = 100_000
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_some_inputs(name: str) -> None:
-    count = 8 if name.startswith("parsed-") else DEAR.get(name, CHEAP.get(name, USUAL))
+    count = 4 if name.startswith("parsed-") else FEW.get(name, MORE.get(name, USUAL))
     outcome = campaign.run(TARGETS[name], count, SEED)
-    assert not outcome.finds and outcome.tried >= min(5, count), str(outcome)
+    assert not outcome.finds and outcome.tried >= count, str(outcome)
 
 
 @pytest.mark.release
@@ -46,12 +46,12 @@ def test_a_seed_makes_the_same_inputs_again() -> None:
 
 
 def test_every_parser_is_a_target() -> None:
-    """A new kind of document, or a new block, is fuzzed without anybody's doing."""
+    """A new kind of document is fuzzed without further work."""
     assert set(TARGETS) >= parsers.DOCUMENT_KINDS
     assert {f"parsed-{kind}" for kind in parsers.DOCUMENT_KINDS} <= set(TARGETS)
 
 
-# ── the fuzzer sees what it is for ──────────────────────────────────────────────────────────────────────────
+# ── the fuzzer finds faults ─────────────────────────────────────────────────────────────────────────────────
 
 
 def _slow(_data: bytes) -> None:
@@ -82,15 +82,14 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("what", ODD)
-def test_it_finds(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, kind = ODD[what]
+@pytest.mark.parametrize("fault", ODD)
+def test_it_finds(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, kind = ODD[fault]
     monkeypatch.setattr(campaign, "in_time", lambda: watch.in_time(0.2))
     start = time.process_time()
     target = Target("odd", lambda: [b"x"], lambda data: run(data) if data else None, 1)
     monkeypatch.setattr(campaign, "_once", lambda *_: None)
     monkeypatch.setattr(campaign, "CORPUS", Path("/nowhere"))
-    outcome = campaign.run(target, 1, 1)
-    (place,) = outcome.finds
+    (place,) = campaign.run(target, 1, 1).finds
     assert place.startswith(kind) and time.process_time() - start < 30
     assert not Path("/tmp/postmortem-escape").exists()

@@ -1,4 +1,4 @@
-"""Who is accused: a host that fails again and again, and nobody by chance or for few data."""
+"""Accusations: a host that fails again and again, but none by chance or on few data."""
 
 from __future__ import annotations
 
@@ -17,18 +17,12 @@ from postmortem.fleet.history.lemons import Judged, adjusted, fleet, judge, mapp
 from postmortem.fleet.history.rows import Involved, Row
 from postmortem.fleet.history.store import opened
 
-Told = tuple[list[dict[str, Any]], list[dict[str, Any]]]
+Tables = tuple[list[dict[str, Any]], list[dict[str, Any]]]
 
 
-def told(*jobs: tuple[list[str], str | None], **more: Any) -> Told:
+def tables(*jobs: tuple[list[str], str | None], **more: Any) -> Tables:
     """Rows of the store: the hosts of each job, and the one at fault."""
-    usual = {
-        "outcome": "incident",
-        "confidence": "established",
-        "category": "gpu-hardware",
-        "hours": None,
-        "job": None,
-    }
+    usual = {"outcome": "incident", "confidence": "established", "category": "gpu-hardware", "hours": None, "job": None}
     rows, involved = [], []
     for number, (hosts, fault) in enumerate(jobs):
         own = usual | {"uid": str(number), "cause": f"cause {number}", "world_size": 8 * len(hosts)} | more
@@ -46,39 +40,31 @@ JOBS = [(NINE, "gpu-017")] * 6 + [(NINE, "gpu-011"), (NINE, None), (NINE, None)]
 
 
 def test_a_host_at_fault_in_six_of_nine_jobs_is_accused_in_one_sentence() -> None:
-    found = judge(fleet(*told(*JOBS), {}))
+    found = judge(fleet(*tables(*JOBS), {}))
     assert accused(found) == [("host", "gpu-017")]
-    said = sentence(found[0])
-    assert said.startswith("gpu-017: at fault in 6 of 9 jobs, expected 0.1 (q < 0.001); ")
-    assert said.endswith("times the usual rate")
+    words = sentence(found[0])
+    assert words.startswith("gpu-017: at fault in 6 of 9 jobs, expected 0.1 (q < 0.001); ")
+    assert words.endswith("times the usual rate")
     other = next(each for each in found if each.name == "gpu-011")
     assert "too few to accuse it" in sentence(other) and other.q > 0.05
     assert table(found, 0.05)[0].startswith("at fault more often than chance explains (at most 5% of these wrongly)")
 
 
-def test_two_failures_accuse_nobody() -> None:
-    """However unlikely: with so few the words are that it was seen."""
-    jobs = [(NINE, "gpu-017")] * 2 + [([f"n{n}"], None) for n in range(500)]
-    found = judge(fleet(*told(*jobs), {}))
+def test_chance_few_failures_and_many_jobs_are_no_accusation() -> None:
+    """Two failures, 600 spread over 200 hosts, and a host with ten times the failures and ten times the jobs."""
+    two = [(NINE, "gpu-017")] * 2 + [([f"n{n}"], None) for n in range(500)]
+    found = judge(fleet(*tables(*two), {}))
     assert [each.faults for each in found] == [2] and not accused(found)
-
-
-def test_nobody_is_accused_where_failures_are_spread_by_chance() -> None:
     chance = random.Random(19)
-    jobs = [(hosts := chance.sample([f"n{i}" for i in range(200)], 8), chance.choice(hosts)) for _ in range(600)]
-    assert accused(judge(fleet(*told(*jobs), {}))) == []
-
-
-def test_a_host_in_every_job_is_no_lemon_for_it() -> None:
-    """The exposure decides: it has ten times the failures, and ten times the jobs."""
-    jobs = [(["busy"], "busy" if n % 10 == 0 else None) for n in range(300)]
+    spread = [(hosts := chance.sample([f"n{i}" for i in range(200)], 8), chance.choice(hosts)) for _ in range(600)]
+    busy: list[tuple[list[str], str | None]] = [(["busy"], "busy" if n % 10 == 0 else None) for n in range(300)]
     for host in range(20):
-        jobs += [([f"n{host}"], f"n{host}" if n % 10 == 0 else None) for n in range(30)]
-    assert accused(judge(fleet(*told(*jobs), {}))) == []
+        busy += [([f"n{host}"], f"n{host}" if n % 10 == 0 else None) for n in range(30)]
+    assert not accused(judge(fleet(*tables(*spread), {}))) and not accused(judge(fleet(*tables(*busy), {})))
 
 
 def test_hours_are_the_exposure_where_they_are_known() -> None:
-    rows, involved = told(*JOBS)
+    rows, involved = tables(*JOBS)
     for row in rows:
         row["hours"] = 2.5
     found = fleet(rows, involved, {})
@@ -88,37 +74,31 @@ def test_hours_are_the_exposure_where_they_are_known() -> None:
     assert not fleet(rows, involved, {}).hours
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
+def test_only_a_sure_verdict_of_a_chosen_category_counts() -> None:
+    for more in (
         {"category": "python-exception"},  # the code is at fault, wherever it ran
         {"confidence": "hypothesis"},
         {"outcome": "undetermined"},
         {"job": "4711", "cause": "the same"},  # a requeue loop: one failure
-    ],
-)
-def test_what_does_not_count_against_a_host(more: dict[str, Any]) -> None:
-    assert not accused(judge(fleet(*told(*JOBS, **more), {})))
-
-
-def test_the_categories_can_be_chosen() -> None:
-    rows = told(*JOBS, category="hang")
+    ):
+        assert not accused(judge(fleet(*tables(*JOBS, **more), {}))), more
+    rows = tables(*JOBS, category="hang")
     assert accused(judge(fleet(*rows, {}, ("hang",)))) == accused(judge(fleet(*rows, {}, ("all",)))) != []
 
 
-def test_a_rack_is_accused_for_what_its_hosts_are_not() -> None:
+def test_a_rack_is_accused_for_failures_that_its_hosts_do_not_explain() -> None:
     """A switch makes each of its hosts fail once or twice; one lemon in a rack is the host's matter."""
     names = [f"n{i}" for i in range(60)]
     racks = {name: {"rack": f"r{i // 10}"} for i, name in enumerate(names)}
     jobs: list[tuple[list[str], str | None]] = [(names, n) for n in names[:10] for _ in range(2)]
     jobs += [(names, None)] * 40
-    assert accused(judge(fleet(*told(*jobs), racks))) == [("rack", "r0")]
+    assert accused(judge(fleet(*tables(*jobs), racks))) == [("rack", "r0")]
     alone = [(names, "n3")] * 12 + [(names, None)] * 40
-    assert accused(judge(fleet(*told(*alone), racks))) == [("host", "n3")]
+    assert accused(judge(fleet(*tables(*alone), racks))) == [("host", "n3")]
 
 
 def test_a_gpu_is_accused_by_its_host_and_address() -> None:
-    rows, involved = told(*JOBS)
+    rows, involved = tables(*JOBS)
     involved += [{"uid": str(n), "kind": "gpu", "name": "gpu-017/0000:3b:00", "fault": True} for n in range(6)]
     found = judge(fleet(rows, involved, {}))
     assert accused(found) == [("host", "gpu-017"), ("gpu", "gpu-017/0000:3b:00")]
@@ -170,7 +150,7 @@ def test_a_map_needs_a_column_host() -> None:
             mapping(text)
 
 
-def test_the_command_says_it(in_process: Command, tmp_path: Path) -> None:
+def test_the_command_names_the_host(in_process: Command, tmp_path: Path) -> None:
     path, racks = tmp_path / "fleet.db", tmp_path / "racks.csv"
     racks.write_text("host,rack\n" + "".join(f"{name},r1\n" for name in NINE))
 

@@ -1,4 +1,4 @@
-"""The store of verdicts: the same incident once, by however many writers, and never at the cost of a verdict."""
+"""The store of verdicts: the same incident once, with many writers, and never at the cost of a verdict."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from postmortem.fleet.history.place import network, place
 from postmortem.fleet.history.rows import Involved, Row, row, stamp, uid
 from postmortem.fleet.history.schema import KNOWN, metadata
 from postmortem.fleet.history.store import opened
-from postmortem.report import recurrence
+from postmortem.report import summary
 from postmortem.system import output
 
 OOM = SAMPLES / "oom-on-second-host"
@@ -67,11 +67,8 @@ def incident(number: int, **more: Any) -> Row:
     return replace(own, happened=stamp(1_795_000_000 + 86_400 * number), **more)
 
 
-# ── the same incident once ──────────────────────────────────────────────────────────────────────────────────
-
-
 @both
-def test_an_incident_is_filed_once_and_a_later_reading_of_it_corrects_the_row(where: str) -> None:
+def test_an_incident_is_filed_once_and_a_later_analysis_corrects_the_row(where: str) -> None:
     """A nightly job analyzes the same folder again, with a newer postmortem that knows better."""
     document = solved(OOM).document
     verdict = {**document["verdict"], "category": "storage", "headline": "The disk was full."}
@@ -81,14 +78,14 @@ def test_an_incident_is_filed_once_and_a_later_reading_of_it_corrects_the_row(wh
         history.note(uid(document), "batch of 8 fits")
         assert not history.file(row(document))
         assert not history.file(row(better))
-        (kept,) = history.rows()
-        assert (kept["category"], kept["report"]) == ("storage", "a.html")  # it lies there still
+        (row_,) = history.rows()
+        assert (row_["category"], row_["report"]) == ("storage", "a.html")  # it lies there still
         assert [n["text"] for n in history.notes()] == ["batch of 8 fits"]
-        fault = [(i["name"], i["fault"]) for i in history.involved(uid=kept["uid"])]
+        fault = [(i["name"], i["fault"]) for i in history.involved(uid=row_["uid"])]
         assert fault == [("node-b", True), ("node-a", False)]
 
 
-def test_the_content_tells_incidents_apart_and_not_where_the_logs_lie() -> None:
+def test_the_content_identifies_an_incident_and_not_its_folder() -> None:
     """Crash loops write logs of the same names and sizes, an hour later; an archive of the folder is the same."""
     document = solved(OOM).document
     moved = [{**s, "path": "bundle.tar.gz!/" + s["path"]} for s in document["sources"]]
@@ -99,7 +96,7 @@ def test_the_content_tells_incidents_apart_and_not_where_the_logs_lie() -> None:
     timeless = {**document, "attempts": [{"begin": None, "end": None}]}
     pid = [{**e, "text": e["text"].replace("11721", "4711")} for e in document["verdict"]["evidence"]]
     other = {**timeless, "verdict": {**document["verdict"], "evidence": pid}}
-    assert uid(timeless) != uid(other)  # no line has a time: then the lines themselves tell
+    assert uid(timeless) != uid(other)  # no line has a time: then the lines decide
 
 
 def test_samples_are_different_incidents() -> None:
@@ -108,7 +105,7 @@ def test_samples_are_different_incidents() -> None:
 
 
 @both
-def test_what_no_database_takes_is_cleaned(where: str) -> None:
+def test_characters_that_a_database_rejects_are_replaced(where: str) -> None:
     """NUL breaks PostgreSQL, half of a surrogate pair breaks both, and integers of a document have no end."""
     document: Any = {
         "verdict": {
@@ -124,34 +121,45 @@ def test_what_no_database_takes_is_cleaned(where: str) -> None:
     }
     with opened(where, make=True) as history:
         assert history.file(row(document, "r\0", "l\udc80"))
-        (kept,) = history.rows()
-        assert kept["headline"].startswith("a\ufffdb\ufffd") and len(kept["headline"]) == 1000
-        assert kept["job"] == "\ufffd" and kept["world_size"] is None and kept["outcome"] == "undetermined"
+        (row_,) = history.rows()
+        assert row_["headline"].startswith("a\ufffdb\ufffd") and len(row_["headline"]) == 1000
+        assert row_["job"] == "\ufffd" and row_["world_size"] is None and row_["outcome"] == "undetermined"
         assert sorted(len(i["name"]) for i in history.involved()) == [2, 255]
 
 
-# ── many writers, and writers that are killed ───────────────────────────────────────────────────────────────
-
-
 def _part(where: str, number: int, gate: Any) -> None:
-    """A host's part of one run of eight."""
+    """File one host's part of a run of eight."""
     begun, ended = stamp(1_795_000_000 + number), stamp(1_795_003_600 + number)
     gate.wait()
     with opened(where, make=True) as history:
         own = (Involved("host", f"node-{number}", False),)
         history.extend(incident(7, outcome="healthy", begun=begun, ended=ended, involved=own))
+    os._exit(0)
+
+
+def _add(where: str, number: int, gate: Any) -> None:
+    gate.wait()
+    with opened(where, make=True) as history:
+        history.file(incident(number))
+        history.file(incident(999))  # each of them has this one, too
+    os._exit(0)
+
+
+def concurrently(work: Callable[[str, int, Any], None], where: str, count: int) -> None:
+    """Run as many processes at once; they create the store, too."""
+    incident(0)
+    gate = FORK.Barrier(count)
+    tasks = [FORK.Process(target=work, args=(where, n, gate)) for n in range(count)]
+    for task in tasks:
+        task.start()
+    for task in tasks:
+        task.join(120)
+    assert [task.exitcode for task in tasks] == [0] * count
 
 
 @both
 def test_hosts_that_end_at_once_make_one_run(where: str) -> None:
-    gate = FORK.Event()
-    tasks = [FORK.Process(target=_part, args=(where, n, gate)) for n in range(8)]
-    for task in tasks:
-        task.start()
-    gate.set()
-    for task in tasks:
-        task.join(60)
-    assert [task.exitcode for task in tasks] == [0] * 8
+    concurrently(_part, where, 8)
     with opened(where) as history:
         (row,) = history.rows()
         assert (row["begun"], row["ended"]) == (stamp(1_795_000_000), stamp(1_795_003_607))
@@ -159,52 +167,36 @@ def test_hosts_that_end_at_once_make_one_run(where: str) -> None:
         assert [each["name"] for each in history.involved()] == [f"node-{n}" for n in range(8)]
 
 
-def _add(where: str, number: int, gate: Any) -> None:
-    gate.wait()
-    with opened(where, make=True) as history:
-        history.file(incident(number))
-        history.file(incident(999))  # everybody has this one, too
-    os._exit(0)
-
-
 @both
 def test_fifty_processes_that_add_at_once_lose_nothing(where: str) -> None:
-    """They make the store, too: none of them has found it there."""
-    incident(0)
-    gate = FORK.Barrier(50)
-    writers = [FORK.Process(target=_add, args=(where, n, gate)) for n in range(50)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join(120)
-    assert [writer.exitcode for writer in writers] == [0] * 50
+    concurrently(_add, where, 50)
     with opened(where) as history:
         assert {r["uid"] for r in history.rows()} == {f"{n:064x}" for n in (*range(50), 999)}
         assert len(history.involved()) == 2 * 51
 
 
-def _add_until_killed(where: str, first: int, said: int) -> None:
+def _add_until_killed(where: str, first: int, out: int) -> None:
     with opened(where, make=True) as history:
         for number in range(first, first + 1000):
             history.file(incident(number))
-            os.write(said, f"{number}\n".encode())
+            os.write(out, f"{number}\n".encode())
 
 
 def killed(where: str, times: int) -> set[int]:
-    """Kill a writer at so many moments, seeded: while it opens, makes the tables, or writes its first, second or third
-    incident. Return what they said was filed."""
+    """Kill a writer at so many random moments: while it opens, creates the tables, or writes its first incidents.
+    Return the numbers that it reported as filed."""
     chance, filed = random.Random(19), set[int]()
     for turn in range(times):
         reader, writer = os.pipe()
         child = FORK.Process(target=_add_until_killed, args=(where, 1000 * turn, writer))
         child.start()
         os.close(writer)
-        with os.fdopen(reader) as said:
-            first = [said.readline() for _ in range(chance.randrange(4))]
+        with os.fdopen(reader) as lines:
+            first = [lines.readline() for _ in range(chance.randrange(4))]
             time.sleep(chance.uniform(0.0, 0.02))
             os.kill(child.pid or 0, signal.SIGKILL)
             child.join()
-            filed |= {int(line) for line in (*first, *said)}
+            filed |= {int(line) for line in (*first, *lines)}
     return filed
 
 
@@ -219,99 +211,67 @@ def test_a_writer_killed_at_any_of_100_moments_corrupts_nothing(where: str) -> N
     filed = killed(where, 100)
     assert len(filed) > 20, "they were killed before they wrote anything"
     with opened(where) as history:
-        kept = {int(r["uid"], 16) for r in history.rows()}
-        assert filed <= kept  # what was said to be filed is there, and what was not said is whole
-        assert len(history.involved()) == 2 * len(kept)
+        found = {int(r["uid"], 16) for r in history.rows()}
+        assert filed <= found  # all that was reported is there, and the rest is complete
+        assert len(history.involved()) == 2 * len(found)
         assert history.file(incident(999_999))
     if not where.startswith("postgresql"):
         with closing(sqlite3.connect(where)) as connection:
             assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-# ── a store that is ill costs a sentence ────────────────────────────────────────────────────────────────────
-
-
-def newer(path: Path) -> None:
-    with opened(str(path), make=True):
-        pass
+def broken_store(path: Path, how: str) -> str:
+    """Make a store that cannot be used, and return what is reported of it."""
+    if how != "something else":
+        with opened(str(path), make=True) as history:
+            history.file(incident(1))
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        if how == "newer":
+            connection.execute("UPDATE alembic_version SET version_num = '9999'")
+            return "was written by a newer postmortem (tables 9999, this program knows 0001)"
+        if how == "something else":
+            connection.execute("CREATE TABLE photos (name TEXT)")
+            return "is a database of something else"
+    path.write_bytes(b"step 1 loss 2\n" * 1000 if how == "text" else path.read_bytes()[:512] + b"\xff" * 9000)
+    return "is no SQLite database"
 
 
-def something_else(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("CREATE TABLE photos (name TEXT)")
-
-
-def no_database(path: Path) -> None:
-    path.write_text("step 1 loss 2\n" * 1000)
-
-
-def torn(path: Path) -> None:
-    with opened(str(path), make=True) as history:
-        history.file(incident(1))
-    path.write_bytes(path.read_bytes()[:512] + b"\xff" * 9000)
-
-
-@pytest.mark.parametrize(
-    ("make", "told"),
-    [
-        (newer, "was written by a newer postmortem (tables 9999, this program knows 0001)"),
-        (something_else, "is a database of something else"),
-        (no_database, "is no SQLite database"),
-        (torn, "is no SQLite database"),
-    ],
-)
-def test_an_ill_store_changes_neither_the_verdict_nor_the_exit_code(
-    make: Callable[[Path], None], told: str, in_process: Command, tmp_path: Path
+@pytest.mark.parametrize("how", ["newer", "something else", "text", "cut"])
+def test_a_broken_store_changes_neither_the_verdict_nor_the_exit_code(
+    how: str, in_process: Command, tmp_path: Path
 ) -> None:
     path = tmp_path / "fleet.db"
-    make(path)
+    message = broken_store(path, how)
     before = path.read_bytes()
     done = in_process("analyze", OOM / "logs", "--history", path, "--exit-code", "-f", "json", "-q")
-    assert done.returncode == 10
-    assert "history" not in json.loads(done.stdout)
-    assert "not filed in the history" in done.stderr and told in done.stderr
+    assert done.returncode == 10 and "history" not in json.loads(done.stdout)
+    assert "not filed in the history" in done.stderr and message in done.stderr
     assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) == 2
-    assert path.read_bytes() == before  # and it was left as it was
+    assert path.read_bytes() == before
     asked = in_process("history", "list", "--history", path)
-    assert asked.returncode == 9 and told in asked.stderr
+    assert asked.returncode == 9 and message in asked.stderr
 
 
-def test_so_does_one_that_is_locked(in_process: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neither_does_one_that_is_locked_or_down(
+    in_process: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the password of a server is not printed."""
     monkeypatch.setattr(filing, "PATIENCE_S", 0.2)
     path = tmp_path / "fleet.db"
-    with opened(str(path), make=True):
-        pass
-    with closing(sqlite3.connect(path)) as other:
+    with opened(str(path), make=True), closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN IMMEDIATE")
         done = in_process("analyze", OOM / "logs", "--history", path, "-f", "json", "-q")
     assert done.returncode == 0 and "is locked by another program" in done.stderr
     assert json.loads(done.stdout)["verdict"]["category"] == "host-oom"
-
-
-def test_so_does_a_server_that_is_down_and_its_password_is_not_told(in_process: Command) -> None:
     url = "postgresql://ops:hunter2@127.0.0.1:1/postmortem"
     done = in_process("analyze", OOM / "logs", "--history", url, "-f", "json", "-q")
     assert done.returncode == 0 and "onnection refused" in done.stderr
     assert "ops:***@127.0.0.1" in done.stderr and "hunter2" not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("where", [ON_BOTH[1]], indirect=True)
-def test_a_newer_server_is_left_alone(where: str) -> None:
-    import psycopg
-
-    with opened(where, make=True) as history:
-        history.file(incident(1))
-    with psycopg.connect(where) as connection:
-        connection.execute("update alembic_version set version_num = '9999'")
-    with pytest.raises(HistoryError, match="newer postmortem"), opened(where):
-        pass
-
-
 @both
-def test_who_only_reads_writes_nothing(where: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An agent's question neither moves the tables of an older program on nor leaves a file beside them."""
+def test_a_reader_writes_nothing(where: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An agent's question neither upgrades the tables of an older program nor leaves a file beside them."""
     with opened(where, make=True) as history:
         history.file(incident(1))
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
@@ -340,27 +300,22 @@ def test_a_reader_sees_what_a_writer_beside_it_files(tmp_path: Path) -> None:
             held.close()
 
 
-def test_without_the_extra_the_command_to_install_it_is_said(tmp_path: Path) -> None:
+def test_without_the_extra_its_installation_is_named_and_without_a_history_nothing_is_imported(tmp_path: Path) -> None:
     code = "import sys; sys.modules['sqlalchemy'] = None; from postmortem.__main__ import main; main()"
     command = [sys.executable, "-c", code, "analyze", OOM / "logs", "-q", "-o", tmp_path / "a.html"]
     env = {**os.environ, "POSTMORTEM_HISTORY": str(tmp_path / "fleet.db"), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0 and (tmp_path / "a.html").exists()
     assert "pip install 'torch-postmortem[history]'" in done.stderr
-
-
-def test_nothing_of_it_is_imported_before_it_is_asked_for(tmp_path: Path) -> None:
     code = (
-        "import sys; from postmortem.cli.app import run; "
-        f"run(['analyze', {str(OOM / 'logs')!r}, '-q', '-o', {str(tmp_path / 'a.html')!r}]); "
+        "import sys; from postmortem.cli.app import run; run(sys.argv[1:]); "
         "print({'sqlalchemy', 'alembic', 'psycopg', 'sqlite3'} & set(sys.modules))"
     )
-    env = {k: v for k, v in os.environ.items() if k != "POSTMORTEM_HISTORY"} | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    command[2] = code
+    del env["POSTMORTEM_HISTORY"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout.split() == ["set()"]
 
-
-# ── where it lies ───────────────────────────────────────────────────────────────────────────────────────────
 
 MOUNTS = """\
 22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw
@@ -372,25 +327,22 @@ garbage
 """
 
 
-@pytest.mark.parametrize(
-    ("path", "kind"),
-    [
-        ("/home/alice/fleet.db", "nfs4"),
-        ("/home/scratch disk/fleet.db", ""),
-        ("/homes/fleet.db", ""),
-        ("/lustre/a/b/fleet.db", "lustre"),
-        ("/mnt/ssh/fleet.db", "fuse.sshfs"),
-        ("/var/lib/fleet.db", ""),
-    ],
-)
-def test_a_network_file_system_is_recognised(path: str, kind: str) -> None:
-    assert network(Path(path), MOUNTS) == kind
+def test_a_network_file_system_is_recognized() -> None:
+    for path, kind in {
+        "/home/alice/fleet.db": "nfs4",
+        "/home/scratch disk/fleet.db": "",
+        "/homes/fleet.db": "",
+        "/lustre/a/b/fleet.db": "lustre",
+        "/mnt/ssh/fleet.db": "fuse.sshfs",
+        "/var/lib/fleet.db": "",
+    }.items():
+        assert network(Path(path), MOUNTS) == kind, path
 
 
-def test_sqlite_on_a_network_file_system_is_said_to_be_unsafe_with_the_way_out(
+def test_sqlite_on_a_network_file_system_is_used_with_a_warning(
     in_process: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is filed all the same, without the shared memory that such a file system does not have."""
+    """Without a write-ahead log, which needs shared memory."""
     mounts = tmp_path / "mountinfo"
     mounts.write_text(f"1 1 0:4 / {tmp_path} rw - nfs4 filer:/x rw\n")
     monkeypatch.setattr("postmortem.fleet.history.place.MOUNTS", mounts)
@@ -398,28 +350,20 @@ def test_sqlite_on_a_network_file_system_is_said_to_be_unsafe_with_the_way_out(
     done = in_process("analyze", OOM / "logs", "--history", path, "-q", "-f", "json")
     assert "is on nfs4, where SQLite is not safe for writers on several hosts" in done.stderr
     assert "use a PostgreSQL URL" in done.stderr and "history" in json.loads(done.stdout)
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+    for found, mode in ((mounts, "delete"), (tmp_path / "none", "wal")):
+        monkeypatch.setattr("postmortem.fleet.history.place.MOUNTS", found)
+        with opened(str(path)), closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("PRAGMA journal_mode").fetchone() == (mode,)
 
 
-def test_a_local_file_has_its_log_ahead(tmp_path: Path) -> None:
-    with opened(str(tmp_path / "fleet.db"), make=True):
-        pass
-    with closing(sqlite3.connect(tmp_path / "fleet.db")) as connection:
-        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-
-
-@pytest.mark.parametrize("where", ["mysql://db/x", "", "http://host/fleet.db"])
-def test_what_is_no_store_is_refused(where: str) -> None:
-    with pytest.raises(HistoryError):
-        place(where)
-
-
-# ── versions of the tables ──────────────────────────────────────────────────────────────────────────────────
+def test_other_addresses_are_refused() -> None:
+    for where in ("mysql://db/x", "", "http://host/fleet.db"):
+        with pytest.raises(HistoryError):
+            place(where)
 
 
 @both
-def test_the_migrations_make_the_tables_that_the_program_knows(where: str) -> None:
+def test_the_migrations_create_the_tables_of_the_program(where: str) -> None:
     from alembic.autogenerate import compare_metadata
     from alembic.config import Config
     from alembic.migration import MigrationContext
@@ -434,10 +378,7 @@ def test_the_migrations_make_the_tables_that_the_program_knows(where: str) -> No
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
 
 
-# ── asking ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_verdict_says_how_often_the_same_was_seen_and_what_helped(in_process: Command, tmp_path: Path) -> None:
+def test_a_verdict_counts_earlier_incidents_and_quotes_the_note(in_process: Command, tmp_path: Path) -> None:
     path = tmp_path / "fleet.db"
     cause = row(solved(OOM).document).cause
     with opened(str(path), make=True) as history:
@@ -448,9 +389,9 @@ def test_a_verdict_says_how_often_the_same_was_seen_and_what_helped(in_process: 
     noted = in_process("history", "note", f"{0:064x}", "batch of 8 fits", "--history", path)
     assert noted.returncode == 0, noted.stderr
     asked = ("analyze", OOM / "logs", "--history", path, "-o", tmp_path / "a.html", "-f", "html")
-    said = " ".join(in_process(*asked).stderr.split())
-    assert "seen 6 times since 18 November 2026, 4 of them on gpu-017; last on 23 November 2026" in said
-    assert "last time: batch of 8 fits" in said
+    printed = " ".join(in_process(*asked).stderr.split())
+    assert "seen 6 times since 18 November 2026, 4 of them on gpu-017; last on 23 November 2026" in printed
+    assert "last time: batch of 8 fits" in printed
     assert "4 of them on gpu-017" in (tmp_path / "a.html").read_text()
     brief = in_process("analyze", OOM / "logs", "--history", path, "-f", "json", "--brief", "-q")
     assert "seen 6 times" in json.loads(brief.stdout)["history"]  # and not 7: it is no history of itself
@@ -458,17 +399,16 @@ def test_a_verdict_says_how_often_the_same_was_seen_and_what_helped(in_process: 
     assert shown.returncode == 9 and "several incidents begin with" in shown.stderr
 
 
-def test_the_first_one_is_said_to_be_new(in_process: Command, tmp_path: Path) -> None:
+def test_the_first_incident_is_new(in_process: Command, tmp_path: Path) -> None:
     asked = ("analyze", OOM / "logs", "--history", tmp_path / "fleet.db", "-f", "json", "-q")
     first = json.loads(in_process(*asked).stdout)
     assert first["history"]["times"] == 0 and first["history"]["incidents"] == 0
-    assert recurrence.sentence(first) == "not seen before in the history (it begins with this one)"
+    assert summary.history(first) == "not seen before in the history (it begins with this one)"
     assert json.loads(in_process(*asked).stdout)["history"] == first["history"]
 
 
-def test_what_an_older_version_filed_is_neither_counted_nor_kept_quiet(in_process: Command, tmp_path: Path) -> None:
-    """Scheme 1 had no number in front. The same failure may be among its values, and nobody can tell; who has
-    the logs still has them read once more."""
+def test_fingerprints_of_an_older_version_are_counted_apart(in_process: Command, tmp_path: Path) -> None:
+    """Scheme 1 had no number in front. Its values cannot be compared; a new analysis of the logs replaces them."""
     path, own = tmp_path / "fleet.db", row(solved(OOM).document)
     old = "591c3021e7074691"
     with opened(str(path), make=True) as history:
@@ -476,14 +416,14 @@ def test_what_an_older_version_filed_is_neither_counted_nor_kept_quiet(in_proces
         history.file(replace(incident(1), fingerprint=old, cause=old))
         history.file(replace(incident(2), fingerprint=None, cause=None))  # a run that went well
     asked = ("analyze", OOM / "logs", "--history", path, "-f", "json", "-q")
-    told = json.loads(in_process(*asked).stdout)
-    assert (told["history"]["times"], told["history"]["incomparable"]) == (0, 1)
-    assert "; 1 filed with another version's fingerprints cannot be compared" in recurrence.sentence(told)
+    found = json.loads(in_process(*asked).stdout)
+    assert (found["history"]["times"], found["history"]["incomparable"]) == (0, 1)
+    assert "; 1 filed with another version's fingerprints cannot be compared" in summary.history(found)
     with opened(str(path)) as history:  # its own row is of today
         assert [r["cause"] for r in history.rows(uid=own.uid)] == [own.cause]
 
 
-def test_reports_of_the_past_are_added_and_listed_and_forgotten(in_process: Command, tmp_path: Path) -> None:
+def test_old_reports_are_added_listed_and_forgotten(in_process: Command, tmp_path: Path) -> None:
     folder, path = tmp_path / "old", tmp_path / "fleet.db"
     folder.mkdir()
     for name in ("oom-on-second-host", "skipped-collective"):
@@ -506,7 +446,7 @@ def test_reports_of_the_past_are_added_and_listed_and_forgotten(in_process: Comm
 
 
 @both
-def test_forgetting_takes_the_notes_and_the_hosts_along(where: str) -> None:
+def test_forgetting_deletes_notes_and_hosts_too(where: str) -> None:
     with opened(where, make=True) as history:
         for number in range(3):
             history.file(incident(number))
@@ -516,36 +456,37 @@ def test_forgetting_takes_the_notes_and_the_hosts_along(where: str) -> None:
         assert {n["uid"] for n in history.notes()} == {i["uid"] for i in history.involved()} == {f"{2:064x}"}
 
 
-@pytest.mark.parametrize("words", ["180", "d", "-3d", "3 months", "999999d"])
-def test_an_age_is_a_number_and_a_unit(words: str) -> None:
+def test_an_age_is_a_number_and_a_unit() -> None:
     assert command.age("180d") == 180 * 86400
-    with pytest.raises(UsageError):
-        command.age(words)
+    for words in ("180", "d", "-3d", "3 months", "999999d"):
+        with pytest.raises(UsageError):
+            command.age(words)
 
 
-# ── tables for others ───────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("form", ["parquet", "csv", "ndjson"])
-def test_an_export_is_read_by_pandas_as_it_was_written(form: str, in_process: Command, tmp_path: Path) -> None:
+def test_an_export_is_read_by_pandas_as_it_was_written(in_process: Command, tmp_path: Path) -> None:
     import pandas as pd
 
-    path, out = tmp_path / "fleet.db", tmp_path / f"all.{form}"
+    path = tmp_path / "fleet.db"
     with opened(str(path), make=True) as history:
         for number in range(3):
             history.file(incident(number, headline='a, "b"\nc', hours=1.5))
         history.note(f"{0:064x}", "reseated")
-    done = in_process("history", "export", "-o", out, "--history", path)
-    assert done.returncode == 0, done.stderr
-    read = {"parquet": pd.read_parquet, "csv": pd.read_csv, "ndjson": lambda p: pd.read_json(p, lines=True)}
-    found = read[form](out)
-    assert list(found["hosts"]) == ["node-b node-2", "node-b node-1", "node-b node-0"]
-    assert list(found["headline"]) == ['a, "b"\nc'] * 3 and list(found["hours"]) == [1.5] * 3
-    assert pd.to_datetime(found["time"], utc=True).is_monotonic_decreasing
-    assert found["note"].iloc[2] == "reseated" and list(found["hosts_at_fault"]) == ["node-b"] * 3
+    for form, read in {
+        "parquet": pd.read_parquet,
+        "csv": pd.read_csv,
+        "ndjson": lambda p: pd.read_json(p, lines=True),
+    }.items():
+        out = tmp_path / f"all.{form}"
+        done = in_process("history", "export", "-o", out, "--history", path)
+        assert done.returncode == 0, done.stderr
+        found: Any = read(out)
+        assert list(found["hosts"]) == ["node-b node-2", "node-b node-1", "node-b node-0"]
+        assert list(found["headline"]) == ['a, "b"\nc'] * 3 and list(found["hours"]) == [1.5] * 3
+        assert pd.to_datetime(found["time"], utc=True).is_monotonic_decreasing
+        assert found["note"].iloc[2] == "reseated" and list(found["hosts_at_fault"]) == ["node-b"] * 3
 
 
-def test_an_export_without_names_has_one_pseudonym_for_a_host_in_all_rows(in_process: Command, tmp_path: Path) -> None:
+def test_an_anonymized_export_has_one_pseudonym_per_host(in_process: Command, tmp_path: Path) -> None:
     path = tmp_path / "fleet.db"
     with opened(str(path), make=True) as history:
         for number in range(3):
@@ -557,7 +498,7 @@ def test_an_export_without_names_has_one_pseudonym_for_a_host_in_all_rows(in_pro
     assert all(r["hosts_at_fault"] in r["headline"] for r in rows)
 
 
-def test_a_store_without_names_knows_a_host_again(in_process: Command, tmp_path: Path) -> None:
+def test_a_store_without_names_recognizes_a_host(in_process: Command, tmp_path: Path) -> None:
     """Two incidents with node-b at fault: pseudonyms of a report count from 1 each time, those of a store do not."""
     path = tmp_path / "fleet.db"
     for name in ("oom-on-second-host", "sigkill-on-second-host"):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from postmortem import report
 from postmortem.analyze import analyze
-from postmortem.privacy.anonymise import Anonymiser, anonymised
+from postmortem.privacy.anonymize import Anonymizer, anonymized
 
 OUTPUTS: tuple[Callable[[Any], str], ...] = (
     report.render_html,
@@ -117,7 +117,7 @@ def test_forty_identities_survive_in_no_output(job: Path) -> None:
     plain = report.render_ndjson(found).lower()
     missing = [name for name in ALL if name.lower() not in plain]
     assert not missing, f"not planted where it shows: {missing}"
-    hidden = anonymised(found)
+    hidden = anonymized(found)
     for render in OUTPUTS:
         shown = render(hidden)
         shown = (shown + (block(shown) if render is report.render_html else "")).lower()
@@ -135,10 +135,10 @@ def test_the_page_has_a_block_to_look_into(job: Path) -> None:
 
 
 def test_the_key_names_everybody_and_is_the_same_every_time(job: Path) -> None:
-    names, again = Anonymiser(), Anonymiser()
+    names, again = Anonymizer(), Anonymizer()
     found = analyze([str(job)])
-    anonymised(found, names)
-    anonymised(found, again)
+    anonymized(found, names)
+    anonymized(found, again)
     said = {value.lower() for value in names.key.values()}
     assert names.key == again.key
     assert {host.lower() for host in HOSTS} <= said and {user.lower() for user in USERS} <= {v.lower() for v in said}
@@ -164,7 +164,7 @@ def test_the_key_names_everybody_and_is_the_same_every_time(job: Path) -> None:
     ],
 )
 def test_addresses_of_six_groups_in_every_form(said: str, shown: str) -> None:
-    assert Anonymiser().text(said) == shown
+    assert Anonymizer().text(said) == shown
 
 
 NAME = st.text(string.ascii_lowercase, min_size=5, max_size=9).map(lambda s: f"q{s}-{len(s)}x")
@@ -182,7 +182,7 @@ NAME = st.text(string.ascii_lowercase, min_size=5, max_size=9).map(lambda s: f"q
 def test_a_known_host_is_hidden_in_every_form(
     host: str, change: Callable[[str], str], before: str, behind: str
 ) -> None:
-    names = Anonymiser()
+    names = Anonymizer()
     names.learn({"host": host})
     said = json.dumps({"x": names.text(before + change(host) + behind)}).lower()
     assert host.lower() not in said

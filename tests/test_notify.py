@@ -1,24 +1,21 @@
-"""`analyze --notify`: what reaches a server that listens, what is said of one that does not, and what never is."""
+"""`analyze --notify`: what each kind of server receives, and which message a failure costs."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-import socket
 import ssl
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from email.message import Message
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
+from webhooks import Server, serving
 
 from conftest import ROOT, SAMPLES, needs, solved
 from postmortem import Incident, Options, analyze
@@ -28,75 +25,39 @@ from postmortem.system.resources import schema
 OOM = SAMPLES / "oom-on-second-host"
 TOKEN = "T00/B00/s3cr3t-t0ken"
 REPORT = "https://example.com/r.html"
-
-
-@dataclass
-class Server:
-    """Keeps what it is sent, and answers as told."""
-
-    port: int = 0
-    statuses: list[int] = field(default_factory=list)  # one for each request, then 200
-    to: str = ""  # of a redirect
-    slow: float = 0  # seconds before it answers
-    asked: list[tuple[str, Message, Any]] = field(default_factory=list)
-
-    def url(self, kind: str = "", scheme: str = "http") -> str:
-        return f"{kind and kind + '+'}{scheme}://127.0.0.1:{self.port}/hooks/{TOKEN}"
-
-
-def serving(told: Server, wrapped: Callable[[socket.socket], socket.socket] | None = None) -> ThreadingHTTPServer:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            told.asked.append((self.path, self.headers, json.loads(body)))
-            time.sleep(told.slow)
-            try:
-                status = told.statuses.pop(0) if told.statuses else 200
-                self.send_response(status)
-                if told.to and 300 <= status < 400:
-                    self.send_header("Location", told.to)
-                self.end_headers()
-            except OSError:  # the other side has left
-                pass
-
-        do_GET = do_POST
-
-        def log_message(self, *_: object) -> None: ...
-
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    if wrapped:
-        listening.socket = wrapped(listening.socket)
-    told.port = listening.server_port
-    threading.Thread(target=listening.serve_forever, args=(0.02,), daemon=True).start()
-    return listening
+Send = Callable[..., str]
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr(notify, "PAUSES", (0.01, 0.02))
-    told = Server()
-    listening = serving(told)
-    yield told
-    listening.shutdown()
+    with serving() as found:
+        yield found
 
 
-def said(capsys: pytest.CaptureFixture[str], *given: str, incident: Incident | None = None) -> str:
-    """Notify, and return what was said of it; whatever that is, the address is not in it."""
-    notify.tell(incident or solved(OOM), given, REPORT)
-    told = capsys.readouterr()
-    assert told.out == "" and not [word for word in (*TOKEN.split("/"), "hooks") if word in told.err]
-    return told.err
+@pytest.fixture
+def send(server: Server, capsys: pytest.CaptureFixture[str]) -> Send:
+    """Notify a server, and return the message on standard error, which never has the address."""
+
+    def run(kind: str = "", incident: Incident | None = None, *, query: str = "", to: Server = server) -> str:
+        notify.send(incident or solved(OOM), [f"{kind and kind + '+'}{to.url}/hooks/{TOKEN}{query}"], REPORT)
+        printed = capsys.readouterr()
+        assert printed.out == "" and not [word for word in (*TOKEN.split("/"), "hooks") if word in printed.err]
+        return printed.err
+
+    return run
 
 
-# ── what is sent ────────────────────────────────────────────────────────────────────────────────────────────
+def failed(folder: Path, words: str, **options: Any) -> Incident:
+    trace = f'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nValueError: {words}\n'
+    (folder / "rank0.log").write_text(trace)
+    return analyze([str(folder)], Options(**options))
 
 
-def test_slack_gets_the_headline_the_facts_what_to_do_and_the_link(
-    server: Server, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert said(capsys, server.url("slack")) == ""
-    ((path, headers, body),) = server.asked
+def test_slack_gets_headline_facts_action_and_link(server: Server, send: Send) -> None:
+    assert send("slack") == ""
+    ((path, headers, body),) = server.requests
     assert path == f"/hooks/{TOKEN}" and headers["Content-Type"] == "application/json"
     headline, facts, action, link = body["text"].splitlines()
     assert headline.startswith("*Rank 3 on node-b was killed by the kernel's out-of-memory killer")
@@ -105,20 +66,17 @@ def test_slack_gets_the_headline_the_facts_what_to_do_and_the_link(
     assert "total-vm" not in body["text"]  # no line of the logs
 
 
-def test_teams_gets_a_card_with_a_button(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(capsys, server.url("teams")) == ""
-    card = server.asked[0][2]["attachments"][0]["content"]
+def test_teams_gets_a_card_with_a_button(server: Server, send: Send) -> None:
+    assert send("teams") == ""
+    card = server.requests[0][2]["attachments"][0]["content"]
     assert card["body"][0]["inlines"][0]["text"].startswith("Rank 3 on node-b was killed")
     assert card["actions"] == [{"type": "Action.OpenUrl", "title": "Report", "url": REPORT}]
 
 
-def test_pagerduty_gets_one_alert_for_one_failure_and_the_key_is_no_part_of_the_address(
-    server: Server, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Analyzed twice, as a requeue loop does: the same `dedup_key`, so the pager rings once."""
-    for _ in range(2):
-        assert said(capsys, server.url("pagerduty") + "?routing_key=R0UT1NG") == ""
-    (path, _, event), (_, _, again) = server.asked
+def test_pagerduty_gets_one_alert_per_failure_and_no_key_in_the_address(server: Server, send: Send) -> None:
+    for _ in range(2):  # a requeue loop analyzes twice
+        assert send("pagerduty", query="?routing_key=R0UT1NG") == ""
+    (path, _, event), (_, _, again) = server.requests
     assert "?" not in path and event["routing_key"] == "R0UT1NG" and event["event_action"] == "trigger"
     assert event["dedup_key"] == again["dedup_key"] and solved(OOM).document["fingerprint"] in event["dedup_key"]
     assert event["links"] == [{"href": REPORT, "text": "Report"}]
@@ -127,248 +85,151 @@ def test_pagerduty_gets_one_alert_for_one_failure_and_the_key_is_no_part_of_the_
     assert len(payload["summary"]) <= 1024 and payload["summary"].startswith("Rank 3 on node-b was killed")
 
 
-def test_any_other_address_gets_the_brief_document(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    import jsonschema
-
-    assert said(capsys, server.url()) == ""
-    body = server.asked[0][2]
+def test_any_other_address_gets_the_brief_document(server: Server, send: Send) -> None:
+    assert send() == ""
+    body = server.requests[0][2]
     jsonschema.validate(body, json.loads(schema("brief")))
     assert body["schema"] == "postmortem/brief/1" and body["report"] == REPORT
 
 
-@pytest.mark.parametrize(
-    ("address", "kind"),
-    [
-        ("https://hooks.slack.com/services/T/B/x", "slack"),
-        ("https://acme.webhook.office.com/webhookb2/x", "teams"),
-        ("https://prod-1.westus.logic.azure.com:443/workflows/x?sig=y", "teams"),
-        ("https://events.eu.pagerduty.com/v2/enqueue?routing_key=k", "pagerduty"),
-        ("https://hooks.slack.com.evil.example/x", "webhook"),
-        ("https://nothooks.slack.com.example/x", "webhook"),
-        ("slack+https://chat.example/x", "slack"),
-        ("webhook+https://hooks.slack.com/x", "webhook"),
-    ],
-)
-def test_the_host_tells_what_is_understood_there_or_a_prefix_does(address: str, kind: str) -> None:
-    assert notify.target(address).kind == kind
+def test_the_host_or_a_prefix_chooses_the_kind() -> None:
+    for address, kind in {
+        "https://hooks.slack.com/services/T/B/x": "slack",
+        "https://acme.webhook.office.com/webhookb2/x": "teams",
+        "https://prod-1.westus.logic.azure.com:443/workflows/x?sig=y": "teams",
+        "https://events.eu.pagerduty.com/v2/enqueue?routing_key=k": "pagerduty",
+        "https://hooks.slack.com.evil.example/x": "webhook",
+        "https://nothooks.slack.com/x": "webhook",
+        "slack+https://chat.example/x": "slack",
+        "webhook+https://hooks.slack.com/x": "webhook",
+    }.items():
+        assert notify.target(address).kind == kind, address
 
 
-def test_what_a_log_says_cannot_act_in_a_chat(
-    server: Server, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    evil = "<!channel> @all <https://evil.example|ok>"
-    trace = f'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nValueError: {evil}\n'
-    (tmp_path / "rank0.log").write_text(trace)
-    said(capsys, server.url("slack"), incident=analyze([str(tmp_path)]))
-    assert "&lt;!channel&gt; @\u200ball &lt;https" in server.asked[0][2]["text"]
+def test_quoted_log_text_is_inert_in_a_chat(server: Server, send: Send, tmp_path: Path) -> None:
+    send("slack", failed(tmp_path, "<!channel> @all <https://evil.example|ok>"))
+    assert "&lt;!channel&gt; @\u200ball &lt;https" in server.requests[0][2]["text"]
 
 
-def test_a_secret_in_a_log_is_not_sent_even_where_the_report_shows_it(
-    server: Server, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    """`--no-redact` is for one's own disk."""
+def test_a_secret_is_not_sent_even_if_the_report_shows_it(server: Server, send: Send, tmp_path: Path) -> None:
     key = "hf_" + "aBcDeFgHiJkLmNoPqRsTuVwXyZ01234567"
-    trace = f'Traceback (most recent call last):\n  File "t.py", line 3, in <module>\nValueError: bad token {key}\n'
-    (tmp_path / "rank0.log").write_text(trace)
-    incident = analyze([str(tmp_path)], Options(redact=False))
+    incident = failed(tmp_path, f"bad token {key}", redact=False)
     assert key in incident.document["verdict"]["headline"]
     for kind in notify.KINDS:
-        more = "?routing_key=k" if kind == "pagerduty" else ""
-        said(capsys, server.url(kind) + more, incident=incident)
-    assert len(server.asked) == 4 and key not in json.dumps([body for _, _, body in server.asked])
+        send(kind, incident, query="?routing_key=k" if kind == "pagerduty" else "")
+    assert len(server.requests) == 4 and key not in json.dumps([body for _, _, body in server.requests])
 
 
-def test_a_run_that_went_well_rings_nowhere(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(capsys, server.url(), incident=solved(SAMPLES / "healthy-torchrun")) == ""
-    assert server.asked == []
+def test_a_healthy_run_is_not_reported(server: Server, send: Send) -> None:
+    assert send("", solved(SAMPLES / "healthy-torchrun")) == "" and server.requests == []
 
 
-# ── a server that does not do as it should ──────────────────────────────────────────────────────────────────
+def test_a_failing_server_is_tried_three_times_and_one_that_refuses_once(server: Server, send: Send) -> None:
+    for statuses, message, tries in (
+        ([500, 429], "", 3),
+        ([500] * 9, "postmortem: notify slack: not sent: HTTP 500\n", 3),
+        ([403], "postmortem: notify slack: not sent: HTTP 403\n", 1),
+    ):
+        server.statuses = statuses
+        server.requests.clear()
+        assert send("slack") == message and len(server.requests) == tries
 
 
-def test_a_server_in_trouble_is_asked_again(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    server.statuses = [500, 429]
-    assert said(capsys, server.url("slack")) == ""
-    assert len(server.asked) == 3
+def test_a_redirect_is_followed_within_the_server_only(server: Server, send: Send) -> None:
+    server.statuses, server.redirect = [307], "/elsewhere"
+    assert send() == ""
+    assert [path for path, _, _ in server.requests] == [f"/hooks/{TOKEN}", "/elsewhere"]
+    assert server.requests[0][2] == server.requests[1][2]
+    server.requests.clear()
+    with serving() as other:
+        server.statuses, server.redirect = [302], f"{other.url}/hooks/x"
+        assert send() == "postmortem: notify webhook: not sent: HTTP 302, a redirect that is not followed\n"
+        assert len(server.requests) == 1 and other.requests == []
 
 
-def test_after_three_times_it_is_said_and_no_more(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    server.statuses = [500] * 9
-    assert said(capsys, server.url("slack")) == "postmortem: notify slack: not sent: HTTP 500\n"
-    assert len(server.asked) == 3
-
-
-def test_who_refuses_is_not_asked_again(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    server.statuses = [403]
-    assert said(capsys, server.url("slack")) == "postmortem: notify slack: not sent: HTTP 403\n"
-    assert len(server.asked) == 1
-
-
-def test_a_redirect_leads_on_within_its_server_and_nowhere_else(
-    server: Server, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("drip", [5, 0.1])
+def test_a_hanging_server_is_abandoned(
+    server: Server, send: Send, monkeypatch: pytest.MonkeyPatch, drip: float
 ) -> None:
-    server.statuses, server.to = [307], "/elsewhere"
-    assert said(capsys, server.url()) == ""
-    assert [path for path, _, _ in server.asked] == [f"/hooks/{TOKEN}", "/elsewhere"]
-    assert server.asked[0][2] == server.asked[1][2]
-    other = Server()
-    listening = serving(other)
-    server.asked.clear()
-    server.statuses, server.to = [302], other.url()
-    told = said(capsys, server.url())
-    listening.shutdown()
-    assert told == "postmortem: notify webhook: not sent: HTTP 302, a redirect that is not followed\n"
-    assert len(server.asked) == 1 and other.asked == []
-
-
-def test_a_server_that_hangs_is_left(
-    server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(notify, "SECONDS", 0.2)
-    server.slow = 5
+    """Also one whose bytes each arrive within the timeout of the socket."""
+    monkeypatch.setattr(notify, "SECONDS", 0.3)
+    server.drip = drip
     began = time.monotonic()
-    assert said(capsys, server.url("slack")).startswith("postmortem: notify slack: not sent: no answer")
+    assert send("slack").startswith("postmortem: notify slack: not sent: no answer")
     assert time.monotonic() - began < 3
 
 
-def test_a_byte_now_and_then_is_no_answer_either(
-    server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each byte is within the timeout of a socket."""
-    monkeypatch.setattr(notify, "SECONDS", 0.3)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def drip() -> None:
-            other, _ = listening.accept()
-            with other:
-                for _ in range(100):
-                    try:
-                        other.sendall(b"H")
-                    except OSError:
-                        return
-                    time.sleep(0.1)
-
-        threading.Thread(target=drip, daemon=True).start()
-        server.port = listening.getsockname()[1]
-        began = time.monotonic()
-        assert said(capsys, server.url("slack")) == "postmortem: notify slack: not sent: no answer\n"
-        assert time.monotonic() - began < 3
-
-
 @needs("openssl")
-def test_a_certificate_of_ones_own_has_to_be_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_private_certificate_has_to_be_named(
+    send: Send, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("no_proxy", "*")
     made = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
     files = ("-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem")
     subprocess.run(["openssl", *made.split(), *files], check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
-    told = Server()
-    listening = serving(told, lambda plain: context.wrap_socket(plain, server_side=True))
-    refused = said(capsys, told.url("slack", "https"))
-    assert "its certificate is not trusted here (SSL_CERT_FILE names others)" in refused and told.asked == []
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
-    assert said(capsys, told.url("slack", "https")) == "" and len(told.asked) == 1
-    listening.shutdown()
+    with serving(lambda plain: context.wrap_socket(plain, server_side=True)) as server:
+        address = [f"slack+https://127.0.0.1:{server.port}/{TOKEN}"]
+        notify.send(solved(OOM), address)
+        refused = capsys.readouterr().err
+        assert "its certificate is not trusted here (SSL_CERT_FILE names others)" in refused and not server.requests
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+        notify.send(solved(OOM), address)
+        assert capsys.readouterr().err == "" and len(server.requests) == 1
 
 
-@pytest.mark.parametrize(
-    ("address", "why"),
-    [
-        (f"http://127.0.0.1:1/hooks/{TOKEN}", "webhook: not sent: Connection refused"),
-        (f"file:///etc/{TOKEN}", ": not sent: the address must be http:// or https://"),
-        (f"ftp://127.0.0.1/{TOKEN}", ": not sent: the address must be http:// or https://"),
-        (TOKEN, ": not sent: the address must be http:// or https://"),
-        (f"https://127.0.0.1:x{TOKEN}/", ": not sent: the address is not one"),
-        (f"http://127.0.0.1/\r\nX: {TOKEN}", ": not sent: the address must be http:// or https://"),
-        (
-            f"pagerduty+http://127.0.0.1:1/{TOKEN}",
-            ": not sent: a PagerDuty address ends with ?routing_key=KEY",
-        ),
-        (f"@https://chat.example/{TOKEN}", "nobody was notified: the file of addresses: No such file"),
-    ],
-)
-def test_trouble_costs_a_line_that_keeps_the_secret(
-    address: str, why: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(notify, "PAUSES", (0.01,))
-    notify.tell(solved(OOM), [address], "")
-    told = capsys.readouterr().err
-    assert why in told and "Traceback" not in told
-    assert not [word for word in TOKEN.split("/") if word in told]
+def test_a_failure_costs_one_line_without_the_address(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    scheme = ": not sent: the address must be http:// or https://"
+    for address, why in {
+        f"http://127.0.0.1:1/hooks/{TOKEN}": "webhook: not sent: Connection refused",
+        f"file:///etc/{TOKEN}": scheme,
+        TOKEN: scheme,
+        f"https://127.0.0.1:x{TOKEN}/": ": not sent: the address is not one",
+        f"http://127.0.0.1/\r\nX: {TOKEN}": scheme,
+        f"pagerduty+http://127.0.0.1:1/{TOKEN}": ": not sent: a PagerDuty address ends with ?routing_key=KEY",
+        f"@https://chat.example/{TOKEN}": "no notification was sent: the file of addresses: No such file",
+    }.items():
+        notify.send(solved(OOM), [address])
+        printed = capsys.readouterr().err
+        assert why in printed and "Traceback" not in printed
+        assert not [word for word in TOKEN.split("/") if word in printed]
 
 
-# ── how it is asked for ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_an_address_may_stand_in_a_file_or_in_the_environment(tmp_path: Path) -> None:
-    """Where nobody reads it in the process list. What is said on the command line counts alone."""
+def test_addresses_come_from_a_file_or_the_environment(tmp_path: Path) -> None:
+    """Where the process list does not show them. An address on the command line replaces them."""
     file = tmp_path / "addresses"
     file.write_text("# the team\nhttps://a.example/1\n\nhttps://b.example/2\n")
     environ = {"POSTMORTEM_NOTIFY": f"@{file} https://c.example/3"}
-    assert notify.addresses([], environ) == [
-        "https://a.example/1",
-        "https://b.example/2",
-        "https://c.example/3",
-    ]
+    assert notify.addresses([], environ) == ["https://a.example/1", "https://b.example/2", "https://c.example/3"]
     assert notify.addresses(["https://d.example/4"], environ) == ["https://d.example/4"]
     assert notify.addresses([], {}) == []
 
 
-def test_analyze_tells_and_ends_as_it_would_without(server: Server, tmp_path: Path) -> None:
-    """Neither the exit code nor the report depends on whether anybody listens."""
-    logs, env = (
-        OOM / "logs",
-        {**os.environ, "PYTHONPATH": str(ROOT), "POSTMORTEM_NOTIFY": server.url("slack")},
-    )
-    command = [
-        sys.executable,
-        "-m",
-        "postmortem",
-        "analyze",
-        str(logs),
-        "--exit-code",
-        "--report-url",
-        REPORT,
-    ]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 10 and len(server.asked) == 1 and "not sent" not in done.stderr
-    deaf = {**env, "POSTMORTEM_NOTIFY": f"slack+http://127.0.0.1:1/{TOKEN}", "POSTMORTEM_DEBUG": "1"}
-    done = subprocess.run(command, cwd=tmp_path, env=deaf, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 10 and (tmp_path / "postmortem-report.html").stat().st_size > 10_000
-    assert "notify slack: not sent: Connection refused" in done.stderr
-    assert not [word for word in TOKEN.split("/") if word in done.stderr + done.stdout]
-
-
-def test_who_is_told_hears_that_it_was_seen_before(server: Server, tmp_path: Path) -> None:
-    """With a history, the second message says so: the night shift need not look it up."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "POSTMORTEM_NOTIFY": server.url("slack")}
-    for run in ("monday", "tuesday"):
+def test_analyze_ends_the_same_with_and_without_a_server(server: Server, tmp_path: Path) -> None:
+    """A message goes out, and with a history the second one reports the first failure."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "POSTMORTEM_NOTIFY": f"slack+{server.url}/hooks/{TOKEN}"}
+    refused = {**env, "POSTMORTEM_NOTIFY": f"slack+http://127.0.0.1:1/{TOKEN}", "POSTMORTEM_DEBUG": "1"}
+    printed = ""
+    for run, environment in (("monday", env), ("tuesday", env), ("wednesday", refused)):
         logs = shutil.copytree(OOM / "logs", tmp_path / run)
         (logs / f"{run}.log").write_text(f"the job of {run}\n")  # another job, and the same failure
-        command = [sys.executable, "-m", "postmortem", "analyze", run, "--history", "fleet.db", "--quiet"]
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
-    first, second = (body["text"] for _, _, body in server.asked)
+        words = ["analyze", run, "--exit-code", "--report-url", REPORT, "--history", "fleet.db"]
+        command = [sys.executable, "-m", "postmortem", *words]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 10 and ("not sent" in done.stderr) == (environment is refused)
+        printed = done.stdout + done.stderr
+    first, second = (body["text"] for _, _, body in server.requests)
     assert "\nnot seen before in the history" in first and "\nseen once, on " in second
+    assert "notify slack: not sent: Connection refused" in printed
+    assert not [word for word in TOKEN.split("/") if word in printed]
+    assert (tmp_path / "postmortem-report.html").stat().st_size > 10_000
 
 
-def test_nothing_is_imported_for_who_is_not_asked_for(tmp_path: Path) -> None:
+def test_without_an_address_nothing_is_imported(tmp_path: Path) -> None:
     code = (
         "import sys; from postmortem.cli.app import run; run(sys.argv[1:]); "
         "assert not {'postmortem.fleet.notify', 'urllib.request', 'ssl'} & set(sys.modules)"
     )
-    arguments = [
-        "analyze",
-        str(SAMPLES / "healthy-torchrun" / "logs"),
-        "--quiet",
-        "--format",
-        "md",
-        "-o",
-        "r.md",
-    ]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", code, *arguments], cwd=tmp_path, env=env, check=True, timeout=120)
+    logs = str(SAMPLES / "healthy-torchrun" / "logs")
+    command = [sys.executable, "-c", code, "analyze", logs, "--quiet", "--format", "md", "-o", "r.md"]
+    subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, timeout=120)

@@ -26,7 +26,7 @@ from postmortem.input import collect
 from postmortem.library import load
 from postmortem.model import Source
 from postmortem.model.digits import number, whole
-from postmortem.report import columns, html, lanes, markdown, ranks, svg, terminal, view
+from postmortem.report import columns, groups, html, lanes, markdown, svg, terminal, view
 
 ROOT = Path(__file__).parent.parent
 OOM = ROOT / "sample_logs" / "host-oom-cache-of-rank-2" / "logs"
@@ -187,10 +187,10 @@ def test_a_step_that_fails_costs_itself(step: str, tmp_path: Path, monkeypatch: 
 
 
 SECTIONS = [
-    (columns, "block"), (lanes, "picture"), (svg, "draw"), (lanes, "moments"), (view, "steps"), (ranks, "rank_groups"),
-    (view, "proofs"), (html, "read_events"), (html, "_verdict"), (html, "_made"), (html, "template"),
-    (markdown, "_chain"), (markdown, "_ranks"), (markdown, "_made"), (ranks, "states"), (terminal, "_missing"),
-    (view, "todo"),
+    (columns, "block"), (lanes, "picture"), (svg, "draw"), (lanes, "moments"), (view, "steps"), (groups, "rank_groups"),
+    (view, "proofs"), (html, "read_events"), (html, "_verdict"), (html, "template"),
+    (markdown, "_chain"), (markdown, "_ranks"), (markdown, "_made"), (groups, "states"), (terminal, "_missing"),
+    (view, "actions"), (html, "_job"),
 ]  # fmt: skip
 
 

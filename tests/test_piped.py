@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import os
 import pty
 import subprocess
 import sys
-import tarfile
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packed import tar_of
 
 from conftest import SAMPLES
 from postmortem import analyze
@@ -22,13 +21,6 @@ from postmortem.input import held
 
 LOGS = SAMPLES / "oom-on-second-host" / "logs"
 KERNEL = (LOGS / "node-b" / "kernel" / "dmesg.txt").read_bytes()
-
-
-def tarred() -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz") as tar:
-        tar.add(LOGS, arcname=".")
-    return out.getvalue()
 
 
 def piped(given: bytes, *arguments: str, **how: Any) -> subprocess.CompletedProcess[bytes]:
@@ -42,8 +34,7 @@ def verdict(done: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
-@pytest.mark.parametrize("name", ["-", "/dev/stdin"])
+@pytest.mark.parametrize(("name", "pack"), [("-", gzip.compress), ("/dev/stdin", bytes)], ids=["gzip", "plain"])
 def test_a_log_comes_through_standard_input(pack: Any, name: str, tmp_path: Path) -> None:
     """`kubectl logs … | postmortem analyze -`: cited as `stdin:85`, and nothing is left in the temporary folder."""
     there = analyze([str(LOGS / "node-b" / "kernel" / "dmesg.txt")]).document["verdict"]["evidence"][0]
@@ -57,9 +48,10 @@ def test_a_log_comes_through_standard_input(pack: Any, name: str, tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_archive_through_a_pipe_says_what_the_folder_says() -> None:
+def test_an_archive_through_a_pipe_has_the_verdict_of_the_folder() -> None:
     whole = analyze([str(LOGS)]).document["verdict"]
-    found = verdict(piped(tarred(), "-", "--format", "json"))
+    archive = tar_of({str(p.relative_to(LOGS)): p.read_bytes() for p in sorted(LOGS.rglob("*")) if p.is_file()})
+    found = verdict(piped(gzip.compress(archive), "-", "--format", "json"))
     assert found["headline"] == whole["headline"]
     assert found["evidence"][0]["source"] == f"stdin!/{whole['evidence'][0]['source']}"
 
@@ -89,7 +81,7 @@ def test_process_substitution(tmp_path: Path) -> None:
 
 
 def test_a_pipe_inside_a_folder_is_left_alone(tmp_path: Path) -> None:
-    """Nobody may ever write to it: the analysis would wait for good."""
+    """It may have no writer: the analysis would wait for ever."""
     (tmp_path / "rank0.log").write_text("step 1\n")
     os.mkfifo(tmp_path / "control")
     skipped = analyze([str(tmp_path)]).document["ledger"]["skipped"]
@@ -105,24 +97,17 @@ def test_nothing_on_standard_input_is_one_sentence_with_a_next_step() -> None:
     assert closed.returncode == 2 and b"standard input is closed" in closed.stderr
 
 
-def test_no_room_for_what_comes_is_said_with_the_way_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_room_for_the_input_is_an_error_with_a_hint(tmp_path: Path) -> None:
     fifo = tmp_path / "train.log"
     os.mkfifo(fifo)
-    done = subprocess.run(
-        [
-            "bash",
-            "-c",
-            f"ulimit -f 1; timeout 60 yes step 1 > {fifo} & exec {sys.executable} -m postmortem analyze {fifo}",
-        ],
-        capture_output=True,
-        check=False,
-        timeout=120,
-    )  # a file may have 1 KiB here: the same error path as a full disk
-    assert done.returncode == 1 and b"could not hold what train.log gives" in done.stderr
+    # a file may have 1 KiB here: the same error path as a full disk
+    script = f"ulimit -f 1; timeout 60 yes step 1 > {fifo} & exec {sys.executable} -m postmortem analyze {fifo}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, check=False, timeout=120)
+    assert done.returncode == 1 and b"could not store the input from train.log" in done.stderr
     assert b"TMPDIR=" in done.stderr and b"Traceback" not in done.stderr
 
 
-def test_a_person_at_a_terminal_is_told_what_the_tool_waits_for() -> None:
+def test_a_terminal_gets_a_prompt() -> None:
     ours, theirs = pty.openpty()
     run = subprocess.Popen([sys.executable, "-m", "postmortem", "analyze", "-"], stdin=theirs, stderr=subprocess.PIPE)
     assert run.stderr is not None and run.stderr.readline() == b"reading standard input; Ctrl-D ends it\n"
@@ -133,6 +118,6 @@ def test_a_person_at_a_terminal_is_told_what_the_tool_waits_for() -> None:
     os.close(theirs)
 
 
-def test_what_was_given_twice_is_held_once(tmp_path: Path) -> None:
+def test_a_path_that_was_given_twice_is_read_once(tmp_path: Path) -> None:
     with held([str(tmp_path), str(tmp_path)]) as files:
         assert files == [str(tmp_path), str(tmp_path)]

@@ -1,5 +1,4 @@
-"""The promises of the tool, one test each: same bytes out, no secret out, bad input named,
-everything else still analysed."""
+"""The promises of the tool, one test each: same bytes out, no secret out, bad input named, the rest analyzed."""
 
 from __future__ import annotations
 
@@ -56,29 +55,18 @@ def test_time_zone_and_locale_of_the_reader_do_not_matter(tmp_path: Path) -> Non
     assert outputs[0] == outputs[1]
 
 
-def test_the_number_of_workers_does_not_matter() -> None:
-    one = analyze([str(OOM)], Options(workers=1))
-    two = analyze([str(OOM)], Options(workers=2))
-    assert report.render_json(one) == report.render_json(two)
-    assert report.render_html(one) == report.render_html(two)
-
-
-def test_the_order_of_the_directory_does_not_matter(tmp_path: Path) -> None:
+def test_the_order_of_the_directory_and_the_number_of_workers_do_not_matter(tmp_path: Path) -> None:
     files = sorted(p for p in OOM.rglob("*") if p.is_file())
-    documents = []
-    for name, order in (("a", files), ("b", files[::-1])):
+    pages = []
+    for name, order, workers in (("a", files, 1), ("b", files[::-1], 2)):
         for file in order:
             target = tmp_path / name / "logs" / file.relative_to(OOM)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target)
-        documents.append(report.render_json(analyze([str(tmp_path / name / "logs")])))
-    assert documents[0] == documents[1]
-
-
-def test_the_document_survives_a_round_trip() -> None:
-    incident = analyze([str(OOM)])
-    text = report.render_json(incident)
-    assert json.loads(text) == json.loads(json.dumps(incident.document))
+        incident = analyze([str(tmp_path / name / "logs")], Options(workers=workers))
+        assert json.loads(report.render_json(incident)) == json.loads(json.dumps(incident.document))
+        pages.append(report.render_json(incident) + report.render_html(incident))
+    assert pages[0] == pages[1]
 
 
 SECRETS = {
@@ -96,10 +84,7 @@ def test_no_planted_secret_leaves_in_any_output(tmp_path: Path) -> None:
     lines = [
         f"2026-11-20 21:01:43,548 ERROR [rank0] hub: request with token {SECRETS['hf']} failed",
         f"2026-11-20 21:01:43,549 ERROR [rank0] s3: AWS_ACCESS_KEY_ID={SECRETS['aws']} was refused",
-        (
-            f"2026-11-20 21:01:43,550 ERROR [rank0] git: "
-            f"https://trainer:{SECRETS['url']}@git.example.com/x.git cannot be read"
-        ),
+        f"2026-11-20 21:01:43,550 ERROR [rank0] git: https://trainer:{SECRETS['url']}@git.example.com/x.git cannot be read",
         f"2026-11-20 21:01:43,551 ERROR [rank0] git: {SECRETS['github']} expired",
         f"2026-11-20 21:01:43,552 ERROR [rank0] WANDB_API_KEY={SECRETS['wandb']} rejected",
         "Traceback (most recent call last):",
@@ -108,26 +93,16 @@ def test_no_planted_secret_leaves_in_any_output(tmp_path: Path) -> None:
     ]
     (logs / "hub.log").write_text("\n".join(lines) + "\n")
     incident = analyze([str(logs)])
-    outputs = [
-        report.render_html(incident),
-        report.render_json(incident),
-        report.render_markdown(incident),
-        report.render_verbose(incident),
-    ]
-    outputs.append(report.render_terminal(incident, width=100, colour=False))
-    outputs.append(incident.timeline.frame().to_csv())
-    for output in outputs:
-        for name, secret in SECRETS.items():
-            assert secret not in output, name
+    renders = (report.render_html, report.render_json, report.render_markdown, report.render_verbose)
+    outputs = [render(incident) for render in renders]
+    outputs += [report.render_terminal(incident, width=100, colour=False), incident.timeline.frame().to_csv()]
+    assert not [name for name, secret in SECRETS.items() for output in outputs if secret in output]
 
 
-def test_a_missing_path_is_named_with_the_next_step() -> None:
-    with pytest.raises(PathMissing, match="no/such/place") as error:
+def test_inputs_without_a_log_are_named_with_the_next_step(tmp_path: Path) -> None:
+    with pytest.raises(PathMissing, match="no/such/place") as missing:
         analyze(["no/such/place"])
-    assert error.value.hint and error.value.exit_code == 2
-
-
-def test_an_empty_folder_and_one_without_logs(tmp_path: Path) -> None:
+    assert missing.value.hint and missing.value.exit_code == 2
     (tmp_path / "empty").mkdir()
     (tmp_path / "binary").mkdir()
     shutil.copyfile(sys.executable, tmp_path / "binary" / "python")
@@ -137,15 +112,15 @@ def test_an_empty_folder_and_one_without_logs(tmp_path: Path) -> None:
         assert folder in error.value.message and error.value.hint and error.value.exit_code == 3
 
 
-def test_bad_files_are_named_and_the_rest_is_analysed(tmp_path: Path) -> None:
-    """A FIFO, a program, a cut .gz and a line of 100 MB beside a real incident."""
+def test_bad_files_are_named_and_the_rest_is_analyzed(tmp_path: Path) -> None:
+    """A FIFO, a program, a cut .gz and a line of 30 MB beside a real incident."""
     logs = tmp_path / "logs"
     shutil.copytree(LABEL, logs)
     os.mkfifo(logs / "pipe")
     shutil.copyfile(sys.executable, logs / "python")
     packed = gzip.compress(b"2026-11-20 21:01:43,548 INFO step 1 loss 2.0\n" * 4000)
     (logs / "cut.log.gz").write_bytes(packed[: len(packed) // 2])
-    (logs / "long.log").write_bytes(b"x" * 100_000_000)
+    (logs / "long.log").write_bytes(b"x" * 30_000_000)
     document = analyze([str(logs)]).document
     truth = json.loads((LABEL.parent / "truth.json").read_text())
     assert document["verdict"]["outcome"] == "incident"

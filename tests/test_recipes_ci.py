@@ -1,4 +1,4 @@
-"""recipes/github and recipes/gitlab: against the schemas, and their steps run as the runners run them."""
+"""recipes/github and recipes/gitlab: valid by the schemas, and each step run as the runners run it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import sys
 import sysconfig
 import xml.etree.ElementTree as ET
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -23,31 +22,25 @@ SCHEMAS = {WORKFLOW: "vendor.github-workflows", PIPELINE: "vendor.gitlab-ci"}
 
 @needs("check_jsonschema")
 @pytest.mark.parametrize("path", SCHEMAS, ids=lambda p: p.parent.name)
-def test_the_schemas_take_them(path: Path, tmp_path: Path) -> None:
-    def refused(file: Path) -> int:
+def test_schemas_accept_the_files(path: Path, tmp_path: Path) -> None:
+    def checked(file: Path) -> int:
         command = ["-m", "check_jsonschema", "--builtin-schema", SCHEMAS[path], file]
         return subprocess.run([sys.executable, *command], capture_output=True, timeout=120).returncode
 
     wrong = tmp_path / path.name
     wrong.write_text(re.sub(r"(\n +)(timeout-minutes|artifacts):", r"\1\2: [x]\1unknown-\2:", path.read_text()))
-    assert (refused(path), refused(wrong)) == (0, 1)
+    assert (checked(path), checked(wrong)) == (0, 1)
 
 
-def test_the_actions_are_those_of_this_project() -> None:
-    """Pinned by hash; Dependabot and the like look at .github only, so these follow what is updated there."""
-    ours = {
-        line
-        for path in (RECIPES.parent / ".github" / "workflows").glob("*.yml")
-        for line in re.findall(r"uses: (.+)", path.read_text())
-    }
+def test_actions_are_those_of_this_project() -> None:
+    """Pinned by hash; Dependabot and the like look at .github only, so these follow its updates."""
+    workflows = (RECIPES.parent / ".github" / "workflows").glob("*.yml")
+    ours = {line for path in workflows for line in re.findall(r"uses: (.+)", path.read_text())}
     used = re.findall(r"uses: (.+)", WORKFLOW.read_text())
     assert used and {*used} <= ours
     workflow = yaml.safe_load(WORKFLOW.read_text())
     assert workflow["permissions"] == {"contents": "read"}
     assert all(job["timeout-minutes"] for job in workflow["jobs"].values())
-
-
-# ── as the runners do it ────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
@@ -58,54 +51,56 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def shell(folder: Path, script: str, wheel: Path, *options: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """One step. The wheel is installed for real, into the recipe's environment; what it depends on is this suite's."""
+    """Run one step. The wheel is installed for real, into the recipe's environment, but not its dependencies."""
     offline = {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PYTHONPATH": sysconfig.get_path("purelib")}
     env = environment(**{**offline, "POSTMORTEM": str(wheel), **more})
     command = ["bash", "--noprofile", "--norc", *options, "-c", script]
-    kept: dict[str, Any] = {
-        "stdout": subprocess.PIPE,
-        "stderr": subprocess.STDOUT,
-        "text": True,
-        "timeout": 200,
-    }
-    return subprocess.run(command, cwd=folder, env=env, check=False, **kept)
+    return subprocess.run(
+        command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200
+    )
 
 
 def github(folder: Path, wheel: Path, **more: str) -> tuple[bool, dict[str, str]]:
-    """Whether the job went well, and what each step of it said; GitHub's own actions are left out."""
+    """Return whether the job succeeded, and the output of each step; GitHub's own actions are left out."""
     (job,) = yaml.safe_load(WORKFLOW.read_text())["jobs"].values()
-    told = {"GITHUB_STEP_SUMMARY": str(folder / "summary.md"), "RUNNER_TEMP": str(folder / "temp"), **more}
-    well, said = True, {}
+    given = {"GITHUB_STEP_SUMMARY": str(folder / "summary.md"), "RUNNER_TEMP": str(folder / "temp"), **more}
+    success, outputs = True, {}
     for step in job["steps"]:
         assert step.get("if", "failure()") == "failure()"
-        if "run" not in step or ("if" in step) == well:
+        if "run" not in step or ("if" in step) == success:
             continue
         options = ("-eo", "pipefail") if step.get("shell") == "bash" else ("-e",)
-        done = shell(folder, step["run"], wheel, *options, **told)
-        said[step.get("name", "")] = done.stdout
+        done = shell(folder, step["run"], wheel, *options, **given)
+        outputs[step.get("name", "")] = done.stdout
         assert done.returncode == 0 or step.get("name") == "train", done.stdout
-        well &= done.returncode == 0
-    return well, said
+        success &= done.returncode == 0
+    return success, outputs
 
 
 def gitlab(folder: Path, wheel: Path, replaced: tuple[str, str] = ("", ""), **more: str) -> tuple[bool, str]:
-    """Whether the job went well, and what its after_script said."""
+    """Return whether the job succeeded, and the output of its after_script."""
     job = yaml.safe_load(PIPELINE.read_text())["training smoke test"]
     script = "\n".join([*job["before_script"], *job["script"]]).replace(*replaced)
-    well = shell(folder, script, wheel, "-eo", "pipefail", **more).returncode == 0
+    success = shell(folder, script, wheel, "-eo", "pipefail", **more).returncode == 0
     after = shell(folder, "\n".join(job["after_script"]), wheel, "-eo", "pipefail", **more)
     assert after.returncode == 0, after.stdout
     for path in (*job["artifacts"]["paths"], job["artifacts"]["reports"]["junit"]):
         assert (folder / path).exists()
-    return well, after.stdout
+    return success, after.stdout
+
+
+def failure(folder: Path) -> ET.Element:
+    found = ET.parse(folder / "postmortem.xml").find(".//failure")
+    assert found is not None
+    return found
 
 
 @pytest.mark.slow
 @needs("torch", "bash")
-def test_a_pull_request_that_breaks_the_training_shows_where(checkout: Path, wheel: Path) -> None:
-    well, said = github(checkout, wheel, BAD_RANK="1")
-    assert not well and [*said] == ["", "train", "install postmortem", "say why"]
-    error, todo = (line for line in said["say why"].splitlines() if line.startswith("::"))
+def test_github_names_the_root_cause_of_a_failed_training(checkout: Path, wheel: Path) -> None:
+    success, outputs = github(checkout, wheel, BAD_RANK="1")
+    assert not success and [*outputs] == ["", "train", "install postmortem", "say why"]
+    error, todo = (line for line in outputs["say why"].splitlines() if line.startswith("::"))
     assert error.startswith("::error file=train.py,line=10,title=Incident%3A Python exception")
     assert "ValueError: bad sample in shard 1" in error and todo.startswith("::notice title=What to do now")
     assert (checkout / "summary.md").read_text().startswith("# Rank 1 raised ValueError")
@@ -115,45 +110,29 @@ def test_a_pull_request_that_breaks_the_training_shows_where(checkout: Path, whe
 
 @pytest.mark.slow
 @needs("torch", "bash")
-def test_a_torchrun_that_was_killed_is_not_taken_for_a_good_run(checkout: Path, wheel: Path) -> None:
-    """It cannot say so itself; the step's exit code is all there is."""
-    (checkout / "train.py").write_text("import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n")
-    well, said = github(checkout, wheel)
-    assert not well and "was killed by SIGKILL" in said["say why"]
-
-
-@pytest.mark.slow
-@needs("torch", "bash")
-def test_a_good_pull_request_installs_nothing_and_says_nothing(checkout: Path, wheel: Path) -> None:
-    well, said = github(checkout, wheel)
-    assert well and [*said] == ["", "train"]
-    assert not (checkout / "summary.md").exists()
-
-
-@pytest.mark.slow
-@needs("torch", "bash")
 def test_gitlab_shows_the_verdict_among_the_tests(checkout: Path, wheel: Path) -> None:
-    well, _ = gitlab(checkout, wheel, BAD_RANK="1")
-    assert not well
-    failure = ET.parse(checkout / "postmortem.xml").find(".//failure")
-    assert failure is not None and failure.get("type") == "python-exception"
-    assert "Rank 1 raised ValueError: bad sample in shard 1" in failure.get("message", "")
-
-
-@pytest.mark.slow
-@needs("torch", "bash")
-def test_a_good_pipeline_has_a_test_that_passes(checkout: Path, wheel: Path) -> None:
-    well, _ = gitlab(checkout, wheel)
-    suite = ET.parse(checkout / "postmortem.xml").getroot()
-    assert well and suite.get("tests") == "1" and suite.get("failures") == "0"
+    success, _ = gitlab(checkout, wheel, BAD_RANK="1")
+    assert not success and failure(checkout).get("type") == "python-exception"
+    assert "Rank 1 raised ValueError: bad sample in shard 1" in failure(checkout).get("message", "")
 
 
 @pytest.mark.release
-@pytest.mark.slow
 @needs("torch", "bash")
-def test_a_job_that_hangs_is_stopped_in_time_to_be_analyzed(checkout: Path, wheel: Path) -> None:
-    """Of a job that is stopped from outside, no more is known than that; docs/how-to/ci.md says how to know more."""
-    well, said = gitlab(checkout, wheel, ("timeout 15m", "timeout 20s"), LATE_RANK="1")
-    assert not well and said.startswith("INCIDENT")
-    failure = ET.parse(checkout / "postmortem.xml").find(".//failure")
-    assert failure is not None and failure.get("type") in ("external-signal", "hang")
+def test_successful_jobs_have_no_verdict(checkout: Path, wheel: Path) -> None:
+    success, outputs = github(checkout, wheel)
+    assert success and [*outputs] == ["", "train"] and not (checkout / "summary.md").exists()
+    success, _ = gitlab(checkout, wheel)
+    suite = ET.parse(checkout / "postmortem.xml").getroot()
+    assert success and suite.get("tests") == "1" and suite.get("failures") == "0"
+
+
+@pytest.mark.release
+@needs("torch", "bash")
+def test_killed_and_hung_trainings_fail(checkout: Path, wheel: Path) -> None:
+    """A killed torchrun writes nothing itself, and of a job stopped from outside no more is known than that."""
+    success, output = gitlab(checkout, wheel, ("timeout 15m", "timeout 20s"), LATE_RANK="1")
+    assert not success and output.startswith("INCIDENT")
+    assert failure(checkout).get("type") in ("external-signal", "hang")
+    (checkout / "train.py").write_text("import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n")
+    success, outputs = github(checkout, wheel)
+    assert not success and "was killed by SIGKILL" in outputs["say why"]

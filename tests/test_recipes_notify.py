@@ -1,102 +1,58 @@
-"""recipes/notify: what reaches a server that listens, and what the job notices of one that does not."""
+"""recipes/notify: what each kind of server receives, and which message a failure costs."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from email.message import Message
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from recipe_runs import RECIPES, environment
+from webhooks import Server, serving
 
 from conftest import SAMPLES, needs, solved
 from postmortem import analyze, report
 
 OOM = SAMPLES / "oom-on-second-host"
-ALL = ("slack", "teams", "mattermost", "grafana", "otlp")
-
-
-@dataclass
-class Server:
-    """Keeps what it is sent, and answers as told."""
-
-    url: str = ""
-    status: int = 200
-    to: str = ""  # of a redirect
-    drip: float = 0  # seconds between the bytes of the answer
-    asked: list[tuple[str, Message, Any]] = field(default_factory=list)
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    told = Server()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            told.asked.append((self.path, self.headers, json.loads(body)))
-            if told.drip:
-                with contextlib.suppress(OSError):  # the other side has left
-                    for _ in range(100):
-                        self.wfile.write(b"H")
-                        time.sleep(told.drip)
-                return
-            self.send_response(told.status)
-            if told.to:
-                self.send_header("Location", told.to)
-            self.end_headers()
-
-        do_GET = do_POST
-
-        def log_message(self, *_: object) -> None: ...
-
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    told.url = f"http://127.0.0.1:{listening.server_port}"
-    threading.Thread(target=listening.serve_forever, args=(0.02,), daemon=True).start()
-    yield told
-    listening.shutdown()
+    with serving() as found:
+        yield found
 
 
 def brief(case: Path = OOM, form: str = "json") -> str:
     return str(report.render(solved(case), form, brief=True))
 
 
-def notify(where: str, server: Server | str, said: str, **more: str) -> tuple[int, str]:
-    """Its exit code, and what it said."""
-    url = server if isinstance(server, str) else server.url
-    addresses = {
-        "CHAT_WEBHOOK": f"{url}/hooks/s3cr3t",
-        "GRAFANA_URL": url,
-        "OTEL_EXPORTER_OTLP_ENDPOINT": url,
-    }
+def notify(where: str, server: Server, document: str, **more: str) -> tuple[int, str]:
+    """Return the exit code of the recipe, and its standard error."""
+    url = server.url
+    addresses = {"CHAT_WEBHOOK": f"{url}/hooks/s3cr3t", "GRAFANA_URL": url, "OTEL_EXPORTER_OTLP_ENDPOINT": url}
     env = environment(**{**addresses, "GRAFANA_TOKEN": "t0ken", "no_proxy": "*", **more})
     command = [sys.executable, RECIPES / "notify" / "notify.py", where]
-    done = subprocess.run(command, input=said, capture_output=True, text=True, env=env, timeout=60)
+    done = subprocess.run(command, input=document, capture_output=True, text=True, env=env, timeout=60)
     assert done.stdout == ""
     return done.returncode, done.stderr
 
 
-def got(where: str, server: Server, said: str, **more: str) -> tuple[str, Message, Any]:
-    assert notify(where, server, said, **more) == (0, "")
-    (one,) = server.asked
+def received(where: str, server: Server, document: str, **more: str) -> tuple[str, Message, Any]:
+    """Return path, headers and body of the one request of the recipe."""
+    server.requests.clear()
+    assert notify(where, server, document, **more) == (0, "")
+    (one,) = server.requests
     return one
-
-
-# ── what is sent ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_chat_gets_the_headline_and_the_facts_and_no_line_of_the_logs(server: Server) -> None:
     address = {"JOB": "train-1", "REPORT_URL": "https://example.com/r.html"}
-    path, headers, body = got("slack", server, brief(), **address)
+    path, headers, body = received("slack", server, brief(), **address)
     assert path == "/hooks/s3cr3t" and headers["Content-Type"] == "application/json"
     headline, short, action, link = body["text"].splitlines()
     assert headline.startswith("Rank 3 on node-b was killed by the kernel's out-of-memory killer")
@@ -105,43 +61,40 @@ def test_a_chat_gets_the_headline_and_the_facts_and_no_line_of_the_logs(server: 
     assert "total-vm" not in body["text"]
 
 
-def test_what_a_log_says_cannot_act_in_a_chat(server: Server, tmp_path: Path) -> None:
+def test_quoted_log_text_is_inert_in_a_chat(server: Server, tmp_path: Path) -> None:
     """The exception of rank 0 calls everybody, and has a link that shows another address."""
     evil = "<!channel> @all <https://evil.example|ok> [ok](https://evil.example)"
     trace = f'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nValueError: {evil}\n'
     (tmp_path / "rank0.log").write_text(trace)
     incident = analyze([str(tmp_path)])
-    said = {form: str(report.render(incident, form, brief=True)) for form in ("json", "md")}
-    assert "<!channel> @all" in json.loads(said["json"])["headline"]
-    _, _, slack = got("slack", server, said["json"])
+    as_json, as_md = (str(report.render(incident, form, brief=True)) for form in ("json", "md"))
+    assert "<!channel> @all" in json.loads(as_json)["headline"]
+    _, _, slack = received("slack", server, as_json)
     assert "&lt;!channel&gt; @\u200ball &lt;https" in slack["text"]
-    server.asked.clear()
-    _, _, teams = got("teams", server, said["json"])
+    _, _, teams = received("teams", server, as_json)
     rows = teams["attachments"][0]["content"]["body"]
     assert {run["type"] for row in rows for run in row["inlines"]} == {"TextRun"}  # which reads no Markdown
-    server.asked.clear()
-    _, _, grafana = got("grafana", server, said["json"])
+    _, _, grafana = received("grafana", server, as_json)
     assert "&lt;!channel&gt;" in grafana["text"] and "<!" not in grafana["text"]
-    server.asked.clear()
-    _, _, mattermost = got("mattermost", server, said["md"])
+    _, _, mattermost = received("mattermost", server, as_md)
     outside = mattermost["text"].split("```")[0]
     assert "@all" not in outside and "<" not in outside and "](https:" not in outside
 
 
 def test_mattermost_gets_the_short_markdown(server: Server) -> None:
-    _, _, body = got("mattermost", server, brief(form="md"))
+    _, _, body = received("mattermost", server, brief(form="md"))
     assert body == {"text": brief(form="md")}
 
 
 def test_teams_gets_a_card(server: Server) -> None:
-    _, _, body = got("teams", server, brief())
+    _, _, body = received("teams", server, brief())
     (attachment,) = body["attachments"]
     assert attachment["contentType"] == "application/vnd.microsoft.card.adaptive"
     assert attachment["content"]["body"][0]["inlines"][0]["text"].startswith("Rank 3 on node-b was killed")
 
 
 def test_grafana_gets_an_annotation_at_the_time_of_the_failure(server: Server) -> None:
-    path, headers, body = got("grafana", server, brief())
+    path, headers, body = received("grafana", server, brief())
     assert path == "/api/annotations" and headers["Authorization"] == "Bearer t0ken"
     assert body["time"] == 1795267116950  # 2026-11-21T13:18:36.950Z
     assert body["tags"][:3] == ["postmortem", "incident", "host-oom"]
@@ -156,7 +109,7 @@ def test_a_collector_reads_the_log_record(server: Server) -> None:
     from opentelemetry.proto.logs.v1.logs_pb2 import SEVERITY_NUMBER_ERROR
 
     secret = {"OTEL_EXPORTER_OTLP_HEADERS": "x-key=a%20b,x-more=1", "OTEL_SERVICE_NAME": "training"}
-    path, headers, body = got("otlp", server, brief(), **secret)
+    path, headers, body = received("otlp", server, brief(), **secret)
     assert path == "/v1/logs" and (headers["X-key"], headers["X-more"]) == ("a b", "1")
     (logs,) = json_format.ParseDict(body, ExportLogsServiceRequest()).resource_logs
     assert logs.resource.attributes[0].value.string_value == "training"
@@ -170,28 +123,24 @@ def test_a_collector_reads_the_log_record(server: Server) -> None:
     assert [v.string_value for v in attributes["postmortem.hosts"].array_value.values] == ["node-b"]
 
 
-def test_a_good_run_has_no_time_and_nobody_to_blame(server: Server) -> None:
+def test_a_good_run_has_no_time_and_no_culprit(server: Server) -> None:
     began = time.time_ns()
-    _, _, body = got("otlp", server, brief(SAMPLES / "healthy-torchrun"))
+    _, _, body = received("otlp", server, brief(SAMPLES / "healthy-torchrun"))
     (record,) = body["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
     assert record["severityText"] == "INFO" and int(record["timeUnixNano"]) >= began - 10**6
     assert {pair["key"] for pair in record["attributes"]} == {"postmortem.outcome", "postmortem.confidence"}
 
 
-# ── what the job notices ────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("where", ALL)
-def test_a_server_that_refuses_costs_a_line(server: Server, where: str) -> None:
-    server.status = 403
-    assert notify(where, server, brief()) == (0, f"notify {where}: not sent: HTTP 403\n")
+def test_a_refusal_costs_one_line(server: Server) -> None:
+    for where in ("slack", "teams", "mattermost", "grafana", "otlp"):
+        server.statuses = [403]
+        assert notify(where, server, brief()) == (0, f"notify {where}: not sent: HTTP 403\n")
 
 
 @pytest.mark.parametrize(
-    ("where", "said", "more", "reason"),
+    ("where", "document", "more", "reason"),
     [
         ("slack", brief(), {"CHAT_WEBHOOK": "http://127.0.0.1:1/s3cr3t"}, "URLError"),
-        ("slack", brief(), {"CHAT_WEBHOOK": "file:///etc/s3cr3t"}, "URLError"),
         ("slack", brief(), {"CHAT_WEBHOOK": "s3cr3t"}, "ValueError"),
         ("slack", "", {}, "JSONDecodeError"),
         ("slack", "{}", {}, "'headline' is missing"),
@@ -199,22 +148,22 @@ def test_a_server_that_refuses_costs_a_line(server: Server, where: str) -> None:
         ("pigeon", brief(), {}, "'pigeon' is missing"),
     ],
 )
-def test_trouble_costs_a_line_that_keeps_the_secret(
-    server: Server, where: str, said: str, more: dict[str, str], reason: str
+def test_a_failure_costs_one_line_without_the_address(
+    server: Server, where: str, document: str, more: dict[str, str], reason: str
 ) -> None:
-    """The address of a webhook is its password, and the job's log is read by many."""
-    assert notify(where, server, said, **more) == (0, f"notify {where}: not sent: {reason}\n")
-    assert server.asked == []
+    """The address of a webhook is its password, and many people read the log of the job."""
+    assert notify(where, server, document, **more) == (0, f"notify {where}: not sent: {reason}\n")
+    assert server.requests == []
 
 
-def test_a_redirect_does_not_carry_the_token_elsewhere(server: Server) -> None:
-    server.status, server.to = 302, f"{server.url}/elsewhere"
+def test_the_token_does_not_follow_a_redirect(server: Server) -> None:
+    server.statuses, server.redirect = [302], f"{server.url}/elsewhere"
     assert notify("grafana", server, brief()) == (0, "notify grafana: not sent: HTTP 302\n")
-    assert [path for path, _, _ in server.asked] == ["/api/annotations"]
+    assert [path for path, _, _ in server.requests] == ["/api/annotations"]
 
 
 @pytest.mark.slow
-def test_a_server_that_dawdles_is_left_after_five_seconds(server: Server) -> None:
+def test_a_slow_server_is_abandoned_after_five_seconds(server: Server) -> None:
     """A byte each second is within every timeout of a socket."""
     server.drip = 1
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""The recipes for Slurm, each run by a real Slurm on this machine, with the files that users copy."""
+"""The recipes for Slurm, run by a real Slurm on this machine, with the files that users copy."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from system.slurm import HOST, Slurm
 
 from conftest import ROOT, needs
 from postmortem.analyze import analyze
+from postmortem.replay.catalogue import BY_ID
+from postmortem.replay.script import source
 
 RECIPES = ROOT / "recipes" / "slurm"
 TRAIN, AFTER, EPILOG = RECIPES / "train.sbatch", RECIPES / "analyze-after.sbatch", RECIPES / "epilog.sh"
-SCENARIOS = ROOT / "postmortem" / "replay" / "scenarios"
 SPY = shutil.which("py-spy", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 NOBODY = pwd.getpwnam("nobody")
 pytestmark = [pytest.mark.slow, needs("slurm", "root")]
@@ -75,9 +76,9 @@ class Cluster(Slurm):
 
     def after(self, job: str, end: str = "afternotok") -> str:
         """Submit the analysis of a job for its end, with the options that its header names."""
-        said = re.search(r"sbatch (--dependency=.*) analyze-after", AFTER.read_text())
-        assert said
-        options = said[1].replace("$job", job).split()
+        found = re.search(r"sbatch (--dependency=.*) analyze-after", AFTER.read_text())
+        assert found
+        options = found[1].replace("$job", job).split()
         return self.submit(f"--chdir={self.work}", *options, AFTER, job)
 
     def output(self, job: str, name: str = "train") -> str:
@@ -89,7 +90,7 @@ class Cluster(Slurm):
         self.until(lambda: any(line in log.read_text() for log in logs.glob("*.log")), 30, f"{line} of job {job}")
 
     def batch_script(self, job: str) -> int:
-        """The process that runs the batch script of a job."""
+        """Return the process that runs the batch script of a job."""
         for process in Path("/proc").glob("[0-9]*"):
             try:
                 if f"job{int(job):05}/slurm_script" in (process / "cmdline").read_text():
@@ -99,16 +100,16 @@ class Cluster(Slurm):
         raise AssertionError(f"no batch script of job {job}")
 
     def verdict(self, job: str, name: str = "train") -> dict[str, Any]:
-        """The verdict over all that a recipe has left; every byte that is no report has been read."""
+        """Return the verdict on all files of a recipe; each of them but the reports must have been read."""
         folder = self.work / f"{name}-{job}"
         assert (folder / "postmortem.md").exists(), f"{self.output(job, name)}\n{self.calls.read_text()}"
         document = analyze([str(folder), str(self.work / f"{name}-{job}.out")]).document
-        told = json.loads(json.dumps(document["verdict"]))
-        assert told["headline"] in " ".join(re.sub(r"[*\\]", "", (folder / "postmortem.md").read_text()).split())
+        found = json.loads(json.dumps(document["verdict"]))
+        assert found["headline"] in " ".join(re.sub(r"[*\\]", "", (folder / "postmortem.md").read_text()).split())
         assert (folder / "postmortem.html").stat().st_size > 10_000
         skipped = {Path(entry["path"]).name for entry in document["ledger"]["skipped"]}
         assert skipped == {"postmortem.md", "postmortem.html"}
-        return told
+        return found
 
 
 @pytest.fixture(scope="module")
@@ -130,57 +131,57 @@ def over_time(slurm: Cluster) -> str:
     return job
 
 
-# ── train.sbatch ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.usefixtures("over_time")
-def test_a_job_that_succeeds_ends_as_it_would_without_the_recipe(slurm: Cluster) -> None:
+def test_successful_job_leaves_nothing(slurm: Cluster) -> None:
     job = slurm.train(slurm.rank, "5")
     assert slurm.ended(job)["ExitCode"] == "0:0"
     assert not slurm.output(job)
-    assert not list((slurm.work / f"train-{job}").rglob("run.jsonl")), "a run that ends well keeps nothing"
+    assert not list((slurm.work / f"train-{job}").rglob("run.jsonl")), "a successful run leaves no journal"
     assert f"{job} postmortem analyze" not in slurm.calls.read_text()
 
 
+@pytest.mark.release
 @needs("torch")
-def test_a_rank_that_raises_under_torchrun_is_named_in_the_output_of_the_job(slurm: Cluster) -> None:
-    job = slurm.train(SCENARIOS / "python_exception_one_rank.py", "--rank", "1", tasks=1)
+def test_output_of_the_job_names_a_rank_that_raised_under_torchrun(slurm: Cluster) -> None:
+    train = slurm.work / "python_exception.py"
+    train.write_text(source(BY_ID["python-exception-one-rank"]))
+    job = slurm.train(train, "--rank", "1", tasks=1)
     ended = slurm.ended(job, within=240)  # torch is imported three times
     assert (ended["JobState"], ended["ExitCode"]) == ("FAILED", "1:0")
     assert "INCIDENT  Python exception · established" in slurm.output(job)
     comment = slurm.run("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%k")
-    told = slurm.verdict(job)
-    assert (told["outcome"], told["pattern"]) == ("incident", "python-exception")
-    assert (told["culprit"]["ranks"], told["culprit"]["hosts"]) == ([1], [HOST])
-    assert comment == told["headline"]
+    found = slurm.verdict(job)
+    assert (found["outcome"], found["pattern"]) == ("incident", "python-exception")
+    assert (found["culprit"]["ranks"], found["culprit"]["hosts"]) == ([1], [HOST])
+    assert comment == found["headline"]
 
 
-def test_a_rank_that_srun_started_fails_and_the_job_keeps_its_exit_code(slurm: Cluster) -> None:
+def test_job_has_the_exit_code_of_a_failed_rank(slurm: Cluster) -> None:
     job = slurm.train(slurm.rank, "3", "fails")
     assert slurm.ended(job)["ExitCode"] == "1:0"
-    assert "srun: error" in slurm.output(job), "what srun said of the end is read too"
-    told = slurm.verdict(job)
-    assert (told["pattern"], told["culprit"]["ranks"]) == ("python-exception", [1])
+    assert "srun: error" in slurm.output(job), "the messages of srun about the end are read too"
+    found = slurm.verdict(job)
+    assert (found["pattern"], found["culprit"]["ranks"]) == ("python-exception", [1])
 
 
-def test_scancel_is_said_before_slurm_kills_a_job_whose_ranks_do_not_listen(slurm: Cluster) -> None:
+def test_scancel_of_deaf_ranks_is_reported(slurm: Cluster) -> None:
     job = slurm.train(slurm.rank, "3000", "deaf")
     slurm.started(job)
     slurm.run("scancel", job)
     assert slurm.ended(job)["JobState"] == "CANCELLED"
-    told = slurm.verdict(job)
-    assert (told["outcome"], told["pattern"]) == ("incident", "slurm-cancelled")
+    found = slurm.verdict(job)
+    assert (found["outcome"], found["pattern"]) == ("incident", "slurm-cancelled")
 
 
-def test_the_time_limit_is_said_and_no_rank_is_blamed(slurm: Cluster, over_time: str) -> None:
+def test_time_limit_is_reported_without_a_culprit(slurm: Cluster, over_time: str) -> None:
     assert slurm.ended(over_time)["JobState"] == "TIMEOUT"
-    told = slurm.verdict(over_time)
-    assert (told["outcome"], told["pattern"]) == ("incident", "slurm-time-limit")
-    assert not told["culprit"]["ranks"]
+    found = slurm.verdict(over_time)
+    assert (found["outcome"], found["pattern"]) == ("incident", "slurm-time-limit")
+    assert not found["culprit"]["ranks"]
 
 
-def test_before_the_time_limit_each_node_is_looked_at_and_the_job_goes_on(slurm: Cluster) -> None:
-    """Of the ranks, and not of the workers that inherit their environment, who are in no collective."""
+def test_stacks_are_taken_before_the_time_limit(slurm: Cluster) -> None:
+    """Of the ranks, and not of the workers that inherit their environment."""
     job = slurm.train(slurm.rank, "150", "loads")
     slurm.started(job)
     slurm.run("scancel", "--batch", "--signal=USR1", job)  # what --signal=B:USR1@180 does
@@ -192,10 +193,7 @@ def test_before_the_time_limit_each_node_is_looked_at_and_the_job_goes_on(slurm:
         assert not SPY or any(b"rank.py:9" in file.read() for file in stacks.values() if file)
 
 
-# ── analyze-after.sbatch ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_batch_script_that_was_killed_is_analysed_by_a_job_after_it(slurm: Cluster) -> None:
+def test_killed_batch_script_is_analyzed_by_a_later_job(slurm: Cluster) -> None:
     """SIGKILL leaves its trap no time, as a node's death does."""
     job = slurm.train(slurm.rank, "3000")
     after = slurm.after(job)
@@ -208,7 +206,7 @@ def test_a_batch_script_that_was_killed_is_analysed_by_a_job_after_it(slurm: Clu
     assert "A process was killed by SIGKILL from an unknown sender" in slurm.output(after, "postmortem")
 
 
-def test_no_job_comes_after_one_that_succeeded(slurm: Cluster) -> None:
+def test_no_analysis_follows_a_successful_job(slurm: Cluster) -> None:
     job = slurm.train(slurm.rank, "1")
     after = slurm.after(job)
     assert slurm.ended(job)["JobState"] == "COMPLETED"
@@ -216,7 +214,7 @@ def test_no_job_comes_after_one_that_succeeded(slurm: Cluster) -> None:
     assert f"{after} postmortem analyze" not in slurm.calls.read_text()
 
 
-def test_after_a_job_with_a_trap_the_analysis_reads_its_own_words_and_says_the_same(slurm: Cluster) -> None:
+def test_analysis_after_a_job_with_a_trap_repeats_the_verdict(slurm: Cluster) -> None:
     job = slurm.train(slurm.rank, "3", "fails")
     after = slurm.after(job)
     slurm.ended(after)
@@ -238,7 +236,7 @@ exit {code}
 
 @pytest.fixture
 def of_nobody(slurm: Cluster) -> Iterator[Callable[..., tuple[str, float]]]:
-    """Runs a job of a user without rights under the real epilog, and says how long the epilog took."""
+    """Run a job of a user without rights under the real epilog; return the job and the time of the epilog."""
     jobs = []
 
     def run(logs: str = "mkdir $logs", code: int = 7, tools: str = "") -> tuple[str, float]:
@@ -250,13 +248,8 @@ def of_nobody(slurm: Cluster) -> Iterator[Callable[..., tuple[str, float]]]:
         )
         script = slurm.folder / "of_nobody.sbatch"
         script.write_text(MAKES_A_FOLDER.format(logs=logs, code=code))
-        job = slurm.submit(
-            f"--uid={NOBODY.pw_uid}",
-            f"--gid={NOBODY.pw_gid}",
-            f"--chdir={slurm.work}",
-            "--output=%j.out",
-            script,
-        )
+        user = (f"--uid={NOBODY.pw_uid}", f"--gid={NOBODY.pw_gid}")
+        job = slurm.submit(*user, f"--chdir={slurm.work}", "--output=%j.out", script)
         jobs.append(job)
         slurm.ended(job)
         slurm.until(end.exists, 20, "the epilog is over")
@@ -275,7 +268,7 @@ def of_nobody(slurm: Cluster) -> Iterator[Callable[..., tuple[str, float]]]:
 Run = Callable[..., tuple[str, float]]
 
 
-def test_the_epilog_saves_what_the_node_forgets_as_files_of_the_user(slurm: Cluster, of_nobody: Run) -> None:
+def test_epilog_saves_short_lived_evidence_as_files_of_the_user(slurm: Cluster, of_nobody: Run) -> None:
     kernel = slurm.folder / "kernel"
     kernel.mkdir()
     (kernel / "dmesg").write_text('#!/bin/sh\nid -u; echo "$@"\n')
@@ -286,7 +279,7 @@ def test_the_epilog_saves_what_the_node_forgets_as_files_of_the_user(slurm: Clus
     assert {path.name for path in saved.iterdir()} >= {"kernel.txt", "shm.txt", f"nccl_trace_rank_{job}"}
     for path in (saved, *saved.iterdir()):
         assert (path.stat().st_uid, path.stat().st_gid) == (NOBODY.pw_uid, NOBODY.pw_gid)
-        assert not path.stat().st_mode & 0o077, "kernel logs are for nobody else"
+        assert not path.stat().st_mode & 0o077, "kernel logs are private"
     uid, words = (saved / "kernel.txt").read_text().splitlines()
     assert uid == "0", "only root may read the kernel log on many sites"
     assert re.fullmatch(r"--time-format iso --since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", words)
@@ -294,7 +287,7 @@ def test_the_epilog_saves_what_the_node_forgets_as_files_of_the_user(slurm: Clus
     assert (saved / f"nccl_trace_rank_{job}").read_text() == "dump"
 
 
-def test_the_epilog_leaves_a_job_that_succeeded_alone(slurm: Cluster, of_nobody: Run) -> None:
+def test_epilog_ignores_a_successful_job(slurm: Cluster, of_nobody: Run) -> None:
     job, _ = of_nobody(code=0)
     assert not list((slurm.work / f"train-{job}").iterdir())
 
@@ -302,17 +295,12 @@ def test_the_epilog_leaves_a_job_that_succeeded_alone(slurm: Cluster, of_nobody:
 @pytest.mark.parametrize(
     "trap",
     [
-        pytest.param("ln -s {there} $logs", id="the folder is a link"),
-        pytest.param("mkdir $logs; ln -s {there} $logs/node={host}", id="the node's folder is a link"),
-        pytest.param(
-            "mkdir -p $logs/node={host}; ln -s {there}/kernel.txt $logs/node={host}/kernel.txt",
-            id="a file is a link",
-        ),
+        "ln -s {there} $logs",
+        "mkdir $logs; ln -s {there} $logs/node={host}",
+        "mkdir -p $logs/node={host}; ln -s {there}/kernel.txt $logs/node={host}/kernel.txt",
     ],
 )
-def test_a_link_does_not_lead_the_epilog_to_where_the_user_may_not_write(
-    slurm: Cluster, of_nobody: Run, trap: str
-) -> None:
+def test_epilog_does_not_follow_links_of_the_user(slurm: Cluster, of_nobody: Run, trap: str) -> None:
     there = slurm.folder / "of_root"
     there.mkdir(exist_ok=True)
     (there / "kernel.txt").write_text("root's")
@@ -322,7 +310,7 @@ def test_a_link_does_not_lead_the_epilog_to_where_the_user_may_not_write(
 
 
 @pytest.mark.parametrize("tools", ["missing", "hanging"])
-def test_no_tool_that_hangs_or_is_missing_drains_the_node(slurm: Cluster, of_nobody: Run, tools: str) -> None:
+def test_missing_and_hanging_tools_do_not_drain_the_node(slurm: Cluster, of_nobody: Run, tools: str) -> None:
     folder = slurm.folder / tools
     folder.mkdir()
     for name in ("setsid", "timeout", "setpriv", "dmesg", "journalctl", "find", "sleep", "bash", "date"):

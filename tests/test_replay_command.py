@@ -1,54 +1,32 @@
-"""`postmortem replay` before anything is started: what is picked, what may be set, what is written,
-what each outcome is called."""
+"""`postmortem replay` before anything is started: the choice of a scenario, its parameters, scripts, outcomes."""
 
 from __future__ import annotations
 
 import ast
-import copy
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conftest import ROOT, SAMPLES, Command
-from postmortem.analyze import analyze
+from conftest import SAMPLES, Command, solved
 from postmortem.errors import ReplayError, UsageError
 from postmortem.replay import able, command, documents, parameters, pick, script, verify
-from postmortem.replay.catalogue import BY_ID, SCENARIOS, Scenario
+from postmortem.replay.catalogue import BY_ID, JOBS, SCENARIOS
 from postmortem.replay.command import Wishes
 from postmortem.replay.verify import Expected, Order, Ready, Result
 from postmortem.report import render_html, render_json
 
-JOBS = ROOT / "postmortem" / "replay" / "scenarios"
-IDS = [row.id for row in SCENARIOS]
-DOCUMENT: dict[str, Any] = {
-    "schema": "postmortem/incident/1",
-    "verdict": {
-        "outcome": "incident",
-        "category": "hang",
-        "pattern": "rank-never-arrived",
-        "culprit": {"ranks": [2]},
-    },
-    "replay": {"scenario": "slow-rank", "arguments": {"world_size": 4, "rank": 2, "timeout_s": 6.0}},
-}
+VERDICT = {
+    "outcome": "incident", "category": "hang", "pattern": "rank-never-arrived", "culprit": {"ranks": [2]},
+}  # fmt: skip
+HINT = {"scenario": "slow-rank", "arguments": {"world_size": 4, "rank": 2, "timeout_s": 6.0}}
 
 
-def cli(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "postmortem", "replay", *map(str, words)]
-    return subprocess.run(line, cwd=cwd, capture_output=True, text=True, timeout=60)
+def document(verdict: Any = (), replay: Any = ()) -> dict[str, Any]:
+    parts = {"verdict": VERDICT | dict(verdict), "replay": HINT | dict(replay)}
+    return {"schema": "postmortem/incident/1", **parts}
 
-
-def document(**changes: Any) -> dict[str, Any]:
-    made = copy.deepcopy(DOCUMENT)
-    for name, value in changes.items():
-        made[name] = {**made[name], **value}
-    return made
-
-
-# ── the list ────────────────────────────────────────────────────────────────────────────────────────────────
 
 PROMISED = """\
 host-oom-rank host-oom-dataloader-worker host-oom-kept-graph gpu-oom-one-rank slow-rank rank-sigkill
@@ -60,63 +38,32 @@ master-refused firewall-drop late-rank missing-rank duplicate-rank missing-env w
 world-size-disagrees nccl-without-gpu gloo-with-gpu two-ranks-one-gpu shm-too-small master-low-memory
 version-mismatch device-assert illegal-access nan-one-rank disk-full-checkpoint truncated-checkpoint
 unused-parameters too-many-open-files init-error-hidden-by-sleep
-""".splitlines()
+"""
 
 
-def test_the_list_is_a_table_for_people_and_objects_for_programs(tmp_path: Path) -> None:
-    rows = json.loads(cli("--list", "--json", cwd=tmp_path).stdout)
-    assert {name for line in PROMISED for name in line.split()} <= {row["id"] for row in rows}
+def test_list_is_a_table_for_people_and_objects_for_programs(in_process: Command) -> None:
+    rows = json.loads(in_process("replay", "--list", "--json").stdout)
+    assert set(PROMISED.split()) <= {row["id"] for row in rows}
     assert all(set(row) >= {"id", "pattern", "category", "needs"} for row in rows)
-    table = cli("--list", cwd=tmp_path).stdout.splitlines()
+    table = in_process("replay", "--list").stdout.splitlines()
     assert len(table) == len(SCENARIOS) + 1
-    assert next(line for line in table if line.startswith("firewall-drop ")).split()[1:4] == [
-        "root,",
-        "two",
-        "hosts",
-    ]
+    row = next(line for line in table if line.startswith("firewall-drop "))
+    assert row.split()[1:4] == ["root,", "two", "hosts"]
 
 
-# ── what may be set ─────────────────────────────────────────────────────────────────────────────────────────
+# ── parameters ──────────────────────────────────────────────────────────────────────────────────────────────
+
+REFUSED = [
+    "rank=-1", "rank=64", "rank=1.5", "rank=nan", "rank=1e3", "rank=0x1", "rank=", "rank", "timeout=inf",
+    "style=$(reboot)", "step=९", "code=3", "backend=gloo;id", "megabytes=99999999999999999999", "=1", "rank=1 --help",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("row", SCENARIOS, ids=IDS)
-def test_what_a_scenario_comes_with_lies_in_its_own_ranges(row: Scenario) -> None:
-    known = parameters.taken(row)
-    fallback = dict(row.fallback.arguments) if row.fallback else {}
-    for given in (row.arguments, fallback, *row.proves.values(), parameters.defaults(row.path)):
-        for name, value in given.items():
-            if name not in parameters.LAUNCH:
-                assert known[name].read(name, value) == value
-
-
-@pytest.mark.parametrize(
-    "pair",
-    [
-        "rank=-1",
-        "rank=64",
-        "rank=1.5",
-        "rank=nan",
-        "rank=1e3",
-        "rank=0x1",
-        "rank=",
-        "rank",
-        "timeout=inf",
-        "style=$(reboot)",
-        "step=९",
-        "code=3",
-        "backend=gloo;id",
-        "megabytes=99999999999999999999",
-        "=1",
-        "rank=1 --help",
-    ],
-)
-def test_what_does_not_fit_is_refused_in_a_sentence(pair: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        parameters.read(BY_ID["slow-rank"], [pair])
-    assert refused.value.hint
-
-
-def test_words_become_typed_values() -> None:
+def test_parameters_are_typed_and_in_range_or_refused() -> None:
+    for pair in REFUSED:
+        with pytest.raises(UsageError) as refused:
+            parameters.read(BY_ID["slow-rank"], [pair])
+        assert refused.value.hint, pair
     assert parameters.read(BY_ID["slow-rank"], ["rank=2", "timeout=7.5", "style=json", "stall=0"]) == {
         "rank": 2, "timeout": 7.5, "style": "json", "stall": 0.0,
     }  # fmt: skip
@@ -126,175 +73,119 @@ def test_words_become_typed_values() -> None:
 # ── from an incident ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_hint_of_a_report_is_taken_over() -> None:
-    made = pick.order(DOCUMENT)
+def test_hint_of_a_report_sets_scenario_and_arguments() -> None:
+    made = pick.order(document())
     assert (made.scenario.id, made.nproc, made.arguments) == ("slow-rank", 4, {"rank": 2, "timeout": 6.0})
     assert made.expected == Expected("rank-never-arrived", ("hang",), (2,)) and not made.notes
 
-
-def test_what_a_miniature_cannot_take_over_is_said() -> None:
-    made = pick.order(document(replay={"arguments": {"world_size": 512, "rank": 37, "step": 8120, "timeout_s": 600.0}}))
+    large = {"world_size": 512, "rank": 37, "step": 8120, "timeout_s": 600.0}
+    made = pick.order(document(replay={"arguments": large}))
     assert (made.nproc, made.arguments) == (4, {"rank": 3})
-    said = " | ".join(made.notes)
-    assert "512 ranks become 4" in said and "rank 37 becomes rank 3" in said and "8120" in said and "600" in said
+    notes = " | ".join(made.notes)
+    for text in ("512 ranks become 4", "rank 37 becomes rank 3", "8120", "600"):
+        assert text in notes
 
-
-def test_the_pattern_sets_what_brings_it_about() -> None:
     verdict = {"pattern": "index-out-of-range", "category": "python-exception"}
-    made = pick.order(document(verdict=verdict, replay={"scenario": "python-exception-one-rank"}))
+    made = pick.order(document(verdict, {"scenario": "python-exception-one-rank"}))
     assert made.arguments["error"] == "index" and made.expected and made.expected.pattern == "index-out-of-range"
 
 
-def test_a_report_without_a_hint_is_matched_by_its_pattern() -> None:
-    made = pick.order(document(verdict={"pattern": "env-var-missing"}, replay={"scenario": None, "arguments": {}}))
+def test_report_without_a_hint_is_matched_by_its_pattern() -> None:
+    made = pick.order(document({"pattern": "env-var-missing"}, {"scenario": None, "arguments": {}}))
     assert made.scenario.id == "missing-env"
-
-
-@pytest.mark.parametrize("pattern", [None, "xid-79-gpu-fell-off-bus", ["slow-rank"], "x" * 10_000, "../../etc/passwd"])
-def test_where_nothing_fits_nothing_is_run(pattern: object) -> None:
-    with pytest.raises(ReplayError):
-        pick.order(document(verdict={"pattern": pattern}, replay={"scenario": pattern, "arguments": {}}))
+    for pattern in (None, "xid-79-gpu-fell-off-bus", ["slow-rank"], "x" * 10_000, "../../etc/passwd"):
+        with pytest.raises(ReplayError):
+            pick.order(document({"pattern": pattern}, {"scenario": pattern, "arguments": {}}))
 
 
 HOSTILE = [
-    "; reboot",
-    "$(id)",
-    "--help",
-    "\x00",
-    "../x",
-    -1,
-    2**70,
-    float("nan"),
-    float("inf"),
-    True,
-    None,
-    [],
-    {"rank": 1},
+    "; reboot", "$(id)", "--help", "\x00", "../x", -1, 2**70, float("nan"), float("inf"), True, None, [], {"rank": 1},
     "9" * 5000,
-]
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", HOSTILE, ids=lambda value: repr(value)[:20])
-def test_nothing_of_a_document_reaches_a_job_unless_typed_and_in_range(value: object) -> None:
-    names = [
-        *parameters.COMMON,
-        *parameters.OWN,
-        *parameters.RUNNER,
-        "world_size",
-        "collective",
-        "env",
-        "script",
-        "; rm",
-    ]
-    for row in SCENARIOS:
-        made = pick.order(document(replay={"scenario": row.id, "arguments": dict.fromkeys(names, value)}))
-        for name, taken in made.arguments.items():
-            assert parameters.taken(row)[name].read(name, taken) == taken
-        assert 1 <= made.nproc <= pick.MOST_RANKS
+def test_values_of_a_document_reach_a_job_only_if_typed_and_in_range() -> None:
+    names = [*parameters.COMMON, *parameters.OWN, *parameters.RUNNER, "world_size", "env", "script", "; rm"]
+    for value in HOSTILE:
+        for row in SCENARIOS:
+            hint = {"scenario": row.id, "arguments": dict.fromkeys(names, value)}
+            made = pick.order(document(replay=hint))
+            known = parameters.taken(row)
+            for name, taken in made.arguments.items():
+                assert known[name].read(name, taken) == taken
+            assert 1 <= made.nproc <= pick.MOST_RANKS
 
 
-def test_a_user_sets_more_than_a_report_does(tmp_path: Path) -> None:
+def test_settings_of_the_user_precede_those_of_a_report(tmp_path: Path) -> None:
     report = tmp_path / "incident.json"
-    report.write_text(json.dumps(DOCUMENT))
+    report.write_text(json.dumps(document()))
     made = command.order(str(report), Wishes(("rank=1", "stall=3"), nproc=3))
     assert (made.nproc, made.arguments["rank"], made.arguments["stall"]) == (3, 1, 3.0)
     assert made.expected and made.expected.ranks == (1,)
 
 
-def test_every_hint_of_the_library_shows_the_pattern_that_gives_it() -> None:
-    """A report must not send its reader to a replay of something else."""
-    from postmortem.library import load
-
-    for pattern in load().patterns.values():
-        if pattern.replay:
-            row = BY_ID[pattern.replay]
-            assert pattern.id == row.pattern or pattern.id in row.proves, f"{pattern.id}: {row.id} shows {row.pattern}"
-
-
 # ── reports ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The same incident as a page and as JSON."""
-    incident = analyze([str(SAMPLES / "bad-label-one-rank" / "logs")])
-    folder = tmp_path_factory.mktemp("reports")
-    for name, render in (("report.html", render_html), ("incident.json", render_json)):
-        (folder / name).write_text(render(incident))
-    return folder / "report.html", folder / "incident.json"
-
-
-def test_a_page_and_its_json_lead_to_the_same_replay(reports: tuple[Path, Path]) -> None:
-    page, plain = (pick.order(documents.read(path)) for path in reports)
-    assert page == plain and page.scenario.id == "python-exception-one-rank" and page.arguments["rank"] == 2
-
-
-def test_a_result_is_attached_where_people_and_programs_look_for_it(reports: tuple[Path, Path], tmp_path: Path) -> None:
+def test_result_is_attached_to_page_and_json(tmp_path: Path) -> None:
+    incident = solved(SAMPLES / "bad-label-one-rank")
     text = "Reproduced: </script><script>alert(1)</script> & more."
-    for source in reports:
-        path = tmp_path / source.name
-        path.write_bytes(source.read_bytes())
+    result = {"scenario": "python-exception-one-rank", "outcome": "reproduced", "text": text, "notes": ["on gloo"]}
+    orders, page = [], render_html(incident)
+    for name, content in (("report.html", page), ("incident.json", render_json(incident))):
+        path = tmp_path / name
+        path.write_text(content)
         before = documents.read(path)
+        orders.append(pick.order(before))
         for _ in range(2):  # a second replay replaces the first
-            documents.attach(
-                path,
-                {
-                    "scenario": "python-exception-one-rank",
-                    "outcome": "reproduced",
-                    "text": text,
-                    "notes": ["on gloo"],
-                },
-            )
+            documents.attach(path, result)
         after = documents.read(path)
         assert after["replay"].pop("result")["text"] == text
         assert after == before
-    page = (tmp_path / "report.html").read_text()
-    assert page.count('<section id="replay"') == 1 and page.count("</script>") == reports[0].read_text().count(
-        "</script>"
-    )
-    assert "Reproduced: &lt;/script&gt;" in page and page.rstrip().endswith("</html>")
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    assert orders[0] == orders[1]
+    assert (orders[0].scenario.id, orders[0].arguments["rank"]) == ("python-exception-one-rank", 2)
+    attached = (tmp_path / "report.html").read_text()
+    assert attached.count('<section id="replay"') == 1 and attached.count("</script>") == page.count("</script>")
+    assert "Reproduced: &lt;/script&gt;" in attached and attached.rstrip().endswith("</html>")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["incident.json", "report.html"]
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["", "{}", "[]", "<html></html>", '{"schema": "postmortem/incident/1"}', "{" * 100_000, "\x00\xff"],
-)
-def test_a_file_that_is_no_report_is_refused(content: str, tmp_path: Path) -> None:
+def test_file_that_is_no_report_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
-    path.write_text(content)
-    with pytest.raises(UsageError):
-        documents.read(path)
+    unfinished = '{"schema": "postmortem/incident/1"}'
+    for content in ("", "{}", "[]", "<html></html>", unfinished, "{" * 100_000, "\x00\xff"):
+        path.write_text(content)
+        with pytest.raises(UsageError):
+            documents.read(path)
 
 
-# ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── scripts ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def defined(source: str) -> set[str]:
-    tree = ast.parse(source)
-    made = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
-    return made | {target.id for target in targets if isinstance(target, ast.Name)}
+def defined(source: str) -> list[str]:
+    body = ast.parse(source).body
+    targets = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]
+    names = [target.id for target in targets if isinstance(target, ast.Name)]
+    return names + [node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
 
 
-@pytest.mark.parametrize("row", SCENARIOS, ids=IDS)
-def test_a_written_script_is_whole(row: Scenario) -> None:
-    plan = verify.written(Order(row, {"rank": 1}))
-    text = script.write(plan, "job.py")
-    compile(text, "job.py", "exec")
-    shared, own = (defined(path.read_text()) for path in (JOBS / "trainer.py", row.path))
-    assert not shared & own, "one file has room for each name once"
-    assert "import trainer" not in text
-    launched = "\n".join(script.launch(plan, "job.py"))
-    assert "job.py" in launched and ("torchrun --nproc-per-node=" in launched or "RANK=" in launched)
+def test_written_scripts_are_whole() -> None:
+    shared = defined((JOBS / "trainer.py").read_text())
+    for row in SCENARIOS:
+        plan = verify.written(Order(row, {"rank": 1}))
+        text = script.write(plan, "job.py")
+        compile(text, "job.py", "exec")
+        names = defined(text)
+        assert len(names) == len(set(names)) and {*shared, row.function} <= set(names), row.id
+        assert "import trainer" not in text
+        launched = "\n".join(script.launch(plan, "job.py"))
+        assert "job.py" in launched and ("torchrun --nproc-per-node=" in launched or "RANK=" in launched), row.id
 
 
-def test_write_runs_nothing_and_gives_the_line(tmp_path: Path) -> None:
-    done = cli("slow-rank", "--set", "rank=2", "--nproc", "3", "--write", "job.py", cwd=tmp_path)
-    assert (
-        done.returncode == 0 and "torchrun --nproc-per-node=3 --nnodes=1" in done.stderr and "--rank 2" in done.stderr
-    )
-    assert "nothing was started" in done.stderr
+def test_write_starts_nothing_and_prints_the_command(in_process: Command, tmp_path: Path) -> None:
+    done = in_process("replay", "slow-rank", "--set", "rank=2", "--nproc", "3", "--write", "job.py")
+    assert done.returncode == 0 and "nothing was started" in done.stderr
+    assert "torchrun --nproc-per-node=3 --nnodes=1" in done.stderr and "--rank 2" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["job.py"]
 
 
@@ -315,7 +206,7 @@ def test_write_runs_nothing_and_gives_the_line(tmp_path: Path) -> None:
         (1, "auto", "two-ranks-one-gpu", "nccl", 2),
     ],
 )
-def test_the_backend_follows_the_gpus(
+def test_backend_follows_the_gpus(
     monkeypatch: pytest.MonkeyPatch, gpus: int, asked: str, name: str, backend: str, nproc: int
 ) -> None:
     monkeypatch.setattr(able, "gpus", lambda: gpus)
@@ -325,118 +216,89 @@ def test_the_backend_follows_the_gpus(
         assert "NCCL's watchdog, flight recorder" in chosen.why
 
 
-@pytest.mark.parametrize("row", [row for row in SCENARIOS if "gpu" in row.needs], ids=lambda row: row.id)
-def test_a_gpu_scenario_is_complete_where_there_is_no_gpu(
-    row: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_gpu_scenarios_are_complete_without_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It says why it cannot run and ends with 7;
-    its script and command line can be taken to a machine that has a GPU."""
+    """They end with 7 and the reason; script and command line can be taken to a machine that has a GPU."""
+    pytest.importorskip("torch")
     monkeypatch.setattr(able, "gpus", lambda: 0)
-    assert command.execute(row.id, Wishes(as_json=True)) == 7
-    told = capsys.readouterr()
-    assert "it needs an NVIDIA GPU" in told.err and json.loads(told.out)["needs"] == [able.NO_GPU]
-    assert command.execute(row.id, Wishes(pairs=("rank=0", "step=3"), nproc=2, write=tmp_path / "job.py")) == 0
-    said = capsys.readouterr().err
-    assert f"--backend {row.backend}" in said and "--rank 0" in said and "--step 3" in said
-    compile((tmp_path / "job.py").read_text(), "job.py", "exec")
+    for row in SCENARIOS:
+        if "gpu" in row.needs:
+            assert command.execute(row.id, Wishes(as_json=True)) == 7
+            printed = capsys.readouterr()
+            assert "it needs an NVIDIA GPU" in printed.err and json.loads(printed.out)["needs"] == [able.NO_GPU]
+            target = tmp_path / f"{row.id}.py"
+            assert command.execute(row.id, Wishes(pairs=("rank=0", "step=3"), nproc=2, write=target)) == 0
+            launched = capsys.readouterr().err
+            for option in (f"--backend {row.backend}", "--rank 0", "--step 3"):
+                assert option in launched
+            assert target.exists()
 
 
-def test_without_torch_the_next_step_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(able.importlib.util, "find_spec", lambda name: None)
-    result = verify.prepare(Order(BY_ID["slow-rank"]))
-    assert isinstance(result, Result) and result.code == 7
-    assert "pip install torch" in result.text
-
-
-def test_without_root_a_limit_of_address_space_stands_in_for_the_cgroup(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_missing_needs_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     monkeypatch.setattr("os.geteuid", lambda: 1000)
+    # without root a limit of the address space replaces the cgroup
     ready = verify.prepare(Order(BY_ID["host-oom-rank"]))
     assert isinstance(ready, Ready)
     assert ready.expected.pattern == "cpu-allocator-out-of-memory" and ready.plan.arguments["limit_mb"] == 400
     assert any("root" in note for note in ready.notes)
     refused = verify.prepare(Order(BY_ID["firewall-drop"]))
     assert isinstance(refused, Result) and refused.code == 7 and "root" in refused.text
+    monkeypatch.setattr(able.importlib.util, "find_spec", lambda name: None)
+    refused = verify.prepare(Order(BY_ID["slow-rank"]))
+    assert isinstance(refused, Result) and refused.code == 7 and "pip install torch" in refused.text
 
 
 # ── outcomes ────────────────────────────────────────────────────────────────────────────────────────────────
 
 READY = Ready(
-    verify.written(Order(BY_ID["slow-rank"], {"rank": 2})),
-    Expected("rank-never-arrived", ("hang",), (2,)),
-    "gloo",
-    (),
+    verify.written(Order(BY_ID["slow-rank"], {"rank": 2})), Expected("rank-never-arrived", ("hang",), (2,)), "gloo", ()
 )
-
-
-NEVER = "rank-never-arrived"
-
-
-def verdict(
-    outcome: str = "incident",
-    pattern: str | None = NEVER,
-    category: str = "hang",
-    ranks: tuple[int, ...] = (2,),
-) -> Any:
-    return {
-        "verdict": {
-            "outcome": outcome,
-            "pattern": pattern,
-            "category": category,
-            "culprit": {"ranks": list(ranks)},
-        }
-    }
+EXCEPTION = {"pattern": "python-exception", "category": "python-exception"}
+NOBODY: dict[str, list[int]] = {"ranks": []}
 
 
 @pytest.mark.parametrize(
-    ("found", "outcome", "code", "differs"),
+    ("changes", "outcome", "code", "differs"),
     [
-        (verdict(), "reproduced", 0, ()),
-        (verdict(ranks=(1,)), "different", 5, ("ranks",)),
-        (verdict(ranks=()), "different", 5, ("ranks",)),
+        ({}, "reproduced", 0, ()),
+        ({"culprit": {"ranks": [1]}}, "different", 5, ("ranks",)),
+        ({"culprit": NOBODY}, "different", 5, ("ranks",)),
+        (EXCEPTION, "different", 5, ("pattern", "category")),
+        ({"outcome": "undetermined", "pattern": None, "culprit": NOBODY}, "different", 5, ("pattern", "ranks")),
         (
-            verdict(pattern="python-exception", category="python-exception"),
-            "different",
-            5,
-            ("pattern", "category"),
+            {"outcome": "healthy", "pattern": None, "category": "", "culprit": NOBODY},
+            "did-not-fail",
+            6,
+            ("pattern", "category", "ranks"),
         ),
-        (verdict("undetermined", None, "hang", ()), "different", 5, ("pattern", "ranks")),
-        (verdict("healthy", None, "", ()), "did-not-fail", 6, ("pattern", "category", "ranks")),
-        ({}, "different", 5, ("pattern", "category", "ranks")),
+        (None, "different", 5, ("pattern", "category", "ranks")),
     ],
 )
-def test_reproduced_means_that_everything_agrees(found: Any, outcome: str, code: int, differs: tuple[str, ...]) -> None:
-    result = verify.judged(READY, found)
+def test_reproduced_means_that_everything_agrees(changes: Any, outcome: str, code: int, differs: Any) -> None:
+    result = verify.judged(READY, {} if changes is None else {"verdict": VERDICT | changes})
     assert (result.outcome, result.code, result.differs) == (outcome, code, differs)
     assert all(name in result.text or outcome == "did-not-fail" for name in differs)
-    assert json.loads(json.dumps(result.to_json()))["expected"] == {
-        "pattern": "rank-never-arrived",
-        "category": "hang",
-        "ranks": [2],
-    }
+    expected = {"pattern": "rank-never-arrived", "category": "hang", "ranks": [2]}
+    assert json.loads(json.dumps(result.to_json()))["expected"] == expected
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        ((), 2, "nothing to replay"),
-        (("slow-rnk",), 2, "did you mean slow-rank"),
-        (("slow-rank", "--set", "rank=9"), 2, "there is no rank 9"),
-        (("firewall-drop", "--nproc", "3"), 2, "two hosts"),
-        (("slow-rank", "--keep", "."), 2, "already exists"),
-        (("wrong-interface", "--backend", "nccl"), 2, "gloo's own"),
-        (("two-ranks-one-gpu", "--backend", "gloo"), 2, "about backend nccl"),
-        (("slow-rank", "--attach", "none.html"), 2, "none.html is no file"),
-        (("gpu-oom-one-rank",), 7, "it needs an NVIDIA GPU"),
-    ],
-)
-def test_what_cannot_be_done_is_said_before_anything_starts(
-    in_process: Command, tmp_path: Path, words: tuple[str, ...], code: int, said: str
+def test_impossible_requests_are_refused_before_anything_starts(
+    in_process: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if code == 7 and able.gpus():
-        pytest.skip("this machine has a GPU")
     (tmp_path / "old.log").touch()
-    done = in_process("replay", *words)
-    assert done.returncode == code and said in done.stderr and "Traceback" not in done.stderr
+    monkeypatch.setattr(able, "gpus", lambda: 0)
+    for words, code, text in (
+        ("", 2, "nothing to replay"),
+        ("slow-rnk", 2, "did you mean slow-rank"),
+        ("slow-rank --set rank=9", 2, "there is no rank 9"),
+        ("firewall-drop --nproc 3", 2, "two hosts"),
+        ("slow-rank --keep .", 2, "already exists"),
+        ("wrong-interface --backend nccl", 2, "gloo's own"),
+        ("two-ranks-one-gpu --backend gloo", 2, "about backend nccl"),
+        ("slow-rank --attach none.html", 2, "none.html is no file"),
+        ("gpu-oom-one-rank", 7, "it needs an NVIDIA GPU"),
+    ):
+        done = in_process("replay", *words.split())
+        assert done.returncode == code and text in done.stderr and "Traceback" not in done.stderr, words

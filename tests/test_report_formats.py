@@ -1,5 +1,4 @@
-"""The outputs for other programs: each holds what that program asks for,
-and nothing that a log could make it do."""
+"""The outputs for other programs: each has the fields of that program, and log text acts in none."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from postmortem import analyze, report
 from postmortem.cli.app import run
 from postmortem.report import brief
 from postmortem.report.events import read_events
-from postmortem.report.table import iso, moments
+from postmortem.report.exports import iso, moments
 
 ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 EVERY = [
@@ -39,18 +38,23 @@ EVERY = [
 ]
 
 
-@pytest.mark.parametrize("render", EVERY, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
-def test_no_log_text_acts_where_it_is_shown(render: Any, payload: str) -> None:
-    shown = render(poisoned(payload))
-    assert not ACTING.search(shown.replace("\n", ""))
-    if render in (report.render_ndjson, report.render_trace, report.render_brief):
-        for line in shown.splitlines() if render is report.render_ndjson else [shown]:
-            json.loads(line)
+def test_no_log_text_acts_where_it_is_shown(payload: str) -> None:
+    case = poisoned(payload)
+    for render in EVERY:
+        shown = render(case)
+        assert not ACTING.search(shown.replace("\n", "")), render.__name__
+        if render in (report.render_ndjson, report.render_trace, report.render_brief):
+            for line in shown.splitlines() if render is report.render_ndjson else [shown]:
+                json.loads(line)
+    rows = pd.read_parquet(io.BytesIO(report.render_parquet(case)))
+    assert not any(ACTING.search(word.replace("\n", "")) for word in rows["text"])
+    suites = ET.fromstring(report.render_junit(case).encode())
+    assert [element.tag for element in suites.iter()] == ["testsuites", "testsuite", "testcase", "failure"]
 
 
 @pytest.mark.parametrize("render", EVERY, ids=lambda f: f.__name__)
-def test_the_same_incident_gives_the_same_bytes_and_a_thin_one_an_answer(render: Any) -> None:
+def test_the_same_incident_gives_the_same_bytes_and_an_empty_one_is_rendered(render: Any) -> None:
     assert render(load("oom")) == render(load("oom"))
     thin: list[dict[str, Any]] = [
         {},
@@ -75,14 +79,14 @@ def commands(shown: str) -> list[tuple[str, dict[str, str], str]]:
     return [(m[1], dict(item.split("=", 1) for item in m[2].split(",")), unescaped(m[3])) for m in found if m]
 
 
-def test_an_annotation_stands_at_the_culprits_code_line() -> None:
+def test_an_annotation_is_at_the_culprits_code_line() -> None:
     case = load("oom")
     case.document["verdict"]["culprit"]["code"] = "src/train.py:412"
-    (level, properties, message), (second, _, todo) = commands(report.render_github(case))
+    (level, properties, message), (second, _, actions) = commands(report.render_github(case))
     assert (level, properties["file"], properties["line"]) == ("error", "src/train.py", "412")
     assert message.splitlines()[0] == case.document["verdict"]["headline"]
     assert "node-b/kernel/dmesg.txt:81" in message
-    assert second == "notice" and todo.startswith("1. ")
+    assert second == "notice" and actions.startswith("1. ")
 
 
 @pytest.mark.parametrize(
@@ -96,16 +100,10 @@ def test_a_log_line_never_becomes_a_command_of_the_runner(payload: str) -> None:
 
 def test_the_level_follows_the_outcome() -> None:
     case = load("oom")
-    levels = {}
-    for outcome in ("incident", "recovered", "undetermined", "healthy"):
+    levels = {"incident": "error", "recovered": "warning", "undetermined": "error", "healthy": "notice"}
+    for outcome, level in levels.items():
         case.document["verdict"]["outcome"] = outcome
-        levels[outcome] = commands(report.render_github(case))[0][0]
-    assert levels == {
-        "incident": "error",
-        "recovered": "warning",
-        "undetermined": "error",
-        "healthy": "notice",
-    }
+        assert commands(report.render_github(case))[0][0] == level
 
 
 # ── ndjson ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -120,14 +118,14 @@ def test_every_event_is_a_line_that_timesketch_takes() -> None:
     assert all(line["message"] and line["timestamp_desc"] for line in lines)
     assert [line["datetime"] for line in timed] == sorted(line["time"] for line in timed)
     assert all(datetime.fromisoformat(line["datetime"]).tzinfo for line in timed)
-    assert lines[len(timed) :] == [line for line in lines if not line["time"]], "what no clock places comes last"
+    assert lines[len(timed) :] == [line for line in lines if not line["time"]], "events without a time come last"
     killed = next(line for line in lines if "Killed process" in line["text"])
     assert (killed["file"], killed["line"], killed["severity"]) == ("node-b/kernel/dmesg.txt", 81, "fatal")
 
 
 @given(st.lists(st.floats(-1e14, 1e14) | st.sampled_from([float("nan"), 0.5, 1795209228.7040005]), min_size=1))
 def test_a_moment_is_written_as_datetime_writes_it(times: list[float]) -> None:
-    """To the microsecond; null where no clock places it, or no calendar has its year."""
+    """To the microsecond; null without a time, or with a year outside of the calendar."""
 
     def one(moment: float) -> str | None:
         if not -62_135_596_800 <= moment < 253_402_300_800:
@@ -138,15 +136,6 @@ def test_a_moment_is_written_as_datetime_writes_it(times: list[float]) -> None:
 
 
 # ── CSV ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_table_has_the_rows_of_ndjson() -> None:
-    rows = list(csv.DictReader(io.StringIO(report.render_csv(load("oom")))))
-    lines = [json.loads(line) for line in report.render_ndjson(load("oom")).splitlines()]
-    assert [row["time"] or None for row in rows] == [line["time"] for line in lines]
-    assert [row["rank"] for row in rows] == ["" if line["rank"] is None else str(line["rank"]) for line in lines]
-    killed = next(row for row in rows if "Killed process" in row["text"])
-    assert (killed["file"], killed["line"], killed["severity"]) == ("node-b/kernel/dmesg.txt", "81", "fatal")
 
 
 @pytest.mark.parametrize("evil", ['=cmd|"/c calc"!A1', "  +1+1", "-2", "@SUM(A1)", 'a,b"c\nd'])
@@ -162,27 +151,24 @@ def test_a_log_line_is_no_formula_and_no_row_of_its_own(evil: str) -> None:
 # ── Parquet ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_parquet_holds_the_rows_of_ndjson_with_their_types() -> None:
-    rows = pd.read_parquet(io.BytesIO(report.render_parquet(load("oom"))))
+def test_parquet_and_csv_have_the_rows_of_ndjson() -> None:
     lines = [json.loads(line) for line in report.render_ndjson(load("oom")).splitlines()]
+    rows = pd.read_parquet(io.BytesIO(report.render_parquet(load("oom"))))
     assert str(rows["time"].dtype) == "datetime64[us, UTC]" and str(rows["rank"].dtype) == "Int64"
     assert iso(rows["time"]) == [line["time"] for line in lines]
     for name in ("rank", "line", "host", "severity", "file", "uncertainty_s"):
         assert [None if pd.isna(value) else value for value in rows[name]] == [line[name] for line in lines]
+    table = list(csv.DictReader(io.StringIO(report.render_csv(load("oom")))))
+    for name in ("time", "rank", "line", "severity", "file"):
+        assert [row[name] for row in table] == ["" if line[name] is None else str(line[name]) for line in lines]
 
 
-@pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
-def test_no_text_of_a_parquet_file_acts_on_a_terminal(payload: str) -> None:
-    rows = pd.read_parquet(io.BytesIO(report.render_parquet(poisoned(payload))))
-    assert not any(ACTING.search(word.replace("\n", "")) for word in rows["text"])
-
-
-def test_without_pyarrow_the_next_step_is_said(
+def test_without_pyarrow_the_error_has_a_hint(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)  # what an import finds where it is not installed
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert run(["analyze", LOGS, "--format", "parquet"]) == 1
-    assert "needs pyarrow" in (said := capfd.readouterr().err) and "pip install" in said
+    assert "needs pyarrow" in (error := capfd.readouterr().err) and "pip install" in error
 
 
 # ── Perfetto ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -195,9 +181,9 @@ def test_a_trace_has_hosts_as_processes_and_ranks_as_threads() -> None:
     hosts = {e["pid"]: e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "process_name"}
     assert set(hosts.values()) == {"n000", "n001", "n004"} and "rank 9" in names.values()
     assert all(e["ts"] >= 0 and isinstance(e["ts"], int) for e in events if e["ph"] != "M")
-    lives = {(e["pid"], e["tid"]): (e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X"}
+    lifetimes = {(e["pid"], e["tid"]): (e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X"}
     for event in (e for e in events if e["ph"] == "i" and e["tid"]):
-        first, last = lives[event["pid"], event["tid"]]
+        first, last = lifetimes[event["pid"], event["tid"]]
         assert first <= event["ts"] <= last
     assert [e["args"]["text"] for e in events if e.get("s") == "g"] == ["Killed process 9"]
 
@@ -206,7 +192,7 @@ def test_a_trace_has_hosts_as_processes_and_ranks_as_threads() -> None:
 
 
 @pytest.mark.parametrize(("name", "failures"), [("oom", "1"), ("undetermined", "1"), ("healthy", "0")])
-def test_one_test_case_tells_the_verdict(name: str, failures: str) -> None:
+def test_the_verdict_is_one_test_case(name: str, failures: str) -> None:
     case = load(name)
     suites = ET.fromstring(report.render_junit(case).encode())
     assert suites.get("failures") == failures and len(suites.findall(".//testcase")) == 1
@@ -218,17 +204,11 @@ def test_one_test_case_tells_the_verdict(name: str, failures: str) -> None:
         assert failure is None
 
 
-@pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
-def test_junit_stays_well_formed(payload: str) -> None:
-    suites = ET.fromstring(report.render_junit(poisoned(payload)).encode())
-    assert [element.tag for element in suites.iter()] == ["testsuites", "testsuite", "testcase", "failure"]
-
-
 # ── brief ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_brief_holds_verdict_proof_and_next_step(name: str) -> None:
+def test_the_brief_has_verdict_proof_and_actions(name: str) -> None:
     case = load(name)
     found = json.loads(report.render_brief(case))
     verdict = case.document["verdict"]
@@ -259,34 +239,19 @@ def test_the_brief_is_brief_whatever_the_incident() -> None:
 LOGS = str(SAMPLES / "oom-on-second-host" / "logs")
 
 
-@pytest.mark.parametrize(
-    ("name", "begins"),
-    [
-        ("ndjson", b'{"time":'),
-        ("csv", b"time,"),
-        ("parquet", b"PAR1"),
-        ("github", b"::error "),
-        ("trace", b"{"),
-        ("junit", b"<?xml"),
-    ],
-)
-def test_each_format_goes_to_standard_output(
-    name: str, begins: bytes, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    assert run(["analyze", LOGS, "--format", name]) == 0
-    assert capfdbinary.readouterr().out.startswith(begins)
+def test_the_suffix_of_the_file_chooses_the_format(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    suffixes = {"xml": b"<?xml", "jsonl": b"{", "ndjson": b'{"time":', "md": b"# ", "csv": b"time,", "parquet": b"PAR1"}
+    outputs = [word for suffix in suffixes for word in ("--output", str(tmp_path / f"out.{suffix}"))]
+    assert run(["analyze", LOGS, *outputs, "--format", "github"]) == 0
+    for suffix, begins in suffixes.items():
+        assert (tmp_path / f"out.{suffix}").read_bytes().startswith(begins)
+    assert capfdbinary.readouterr().out.startswith(b"::error ")
 
 
-def test_the_suffix_of_the_file_chooses_the_format(tmp_path: Path) -> None:
-    for suffix, begins in (("xml", "<?xml"), ("jsonl", "{"), ("ndjson", "{"), ("md", "# "), ("csv", "time,")):
-        assert run(["analyze", LOGS, "--output", str(tmp_path / f"out.{suffix}")]) == 0
-        assert (tmp_path / f"out.{suffix}").read_text().startswith(begins)
-
-
-def test_the_last_report_beside_the_logs_is_none_of_them_in_any_format(
+def test_an_earlier_report_beside_the_logs_is_not_read_as_a_log(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A JUnit file made rank 1 the only one that `logged` a sentence of ours."""
+    """A JUnit file once made rank 1 the only one that logged a sentence of ours."""
     logs = tmp_path / "logs"
     shutil.copytree(SAMPLES / "skipped-collective" / "logs", logs)
     before = analyze([str(logs)]).document
@@ -302,7 +267,7 @@ def test_the_last_report_beside_the_logs_is_none_of_them_in_any_format(
     assert "Not everything was read" not in report.render_terminal(after)
 
 
-def test_brief_and_anonymise_together(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_brief_and_anonymize_together(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     assert run(["analyze", LOGS, "--format", "json", "--brief", "--anonymise"]) == 0
     found = json.loads(capfdbinary.readouterr().out)
     assert found["evidence"][0]["where"] == "host-2/kernel/dmesg.txt:85"
@@ -312,7 +277,7 @@ def test_brief_and_anonymise_together(capfdbinary: pytest.CaptureFixture[bytes])
     assert "`host-2/kernel/dmesg.txt:85`" in shown and len(shown) <= 3000
 
 
-def test_a_step_summary_is_added_to_what_stands_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_summary_is_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     summary = tmp_path / "summary.md"
     summary.write_text("# before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))

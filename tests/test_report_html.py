@@ -1,4 +1,4 @@
-"""The HTML report: one file, nothing from outside, and nothing that a log says becomes part of the page."""
+"""The HTML report: one file, nothing from outside, and no log text that becomes part of the page."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from report_cases import NAMES, PAYLOADS, Case, frames, load, poisoned
 
 from postmortem import report
 from postmortem.analyze import Options, analyze
-from postmortem.report import html
-from postmortem.report.ranks import rank_groups
+from postmortem.report import templates
+from postmortem.report.groups import rank_groups
 
-LINK = r"href=#(e\d+l\d+|[a-z]+\d*)"  # a place in the page: a section, a piece of evidence, a line of it
+LINK = r"href=#(e\d+l\d+|[a-z]+\d*)"  # a section, a piece of evidence, or a line of it
 
 
 class Skeleton(HTMLParser):
@@ -79,15 +79,15 @@ def test_the_headline_is_the_only_h1_and_the_document_can_be_read_back(name: str
     assert page.inside["headline"] == page.inside["title"] == case.document["verdict"]["headline"]
     assert json.loads(page.inside["postmortem-incident"]) == case.document
     assert json.loads(page.inside["postmortem-markdown"])["text"] == report.render_markdown(case)
+    assert report.render_html(case) == report.render_html(load(name))
 
 
 HARMLESS = Skeleton(report.render_html(poisoned("x"))).elements
 
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
-def test_what_a_log_says_never_changes_the_page(payload: str) -> None:
-    """The same document with an injection in every field must give the same elements
-    with the same attributes."""
+def test_log_text_never_changes_the_page(payload: str) -> None:
+    """The same document with an injection in every field gives the same elements with the same attributes."""
     case = poisoned(payload)
     text = report.render_html(case)
     page = Skeleton(text)
@@ -98,50 +98,23 @@ def test_what_a_log_says_never_changes_the_page(payload: str) -> None:
     assert json.dumps(read_back, sort_keys=True) == json.dumps(case.document, sort_keys=True)
 
 
-def test_the_page_reads_in_the_order_an_engineer_asks() -> None:
+def test_the_parts_of_the_page_are_in_the_order_of_an_engineers_questions() -> None:
     page = report.render_html(load("oom"))
-    order = [
-        "headline",
-        "chips",
-        "What to do now",
-        "How it happened",
-        "Alternatives",
-        "Missing evidence",
-        "Timeline",
-    ]
-    order += [
-        "Ranks",
-        "Evidence",
-        "Clocks",
-        "Replay",
-        "Other jobs in these logs",
-        "Files",
-        "About this report",
-    ]
-    places = [
-        page.index(f'id="{word}"' if word == "headline" else f'class="{word}"' if word == "chips" else f">{word}</h2>")
-        for word in order
-    ]
+    sections = (
+        "What to do now, How it happened, Alternatives, Missing evidence, Timeline, Ranks, Evidence, Clocks, Replay, "
+        "Other jobs in these logs, Files, About this report"
+    )
+    marks = ['id="headline"', "Not everything was read", 'class="because"', 'class="chips"']
+    places = [page.index(mark) for mark in (*marks, *(f">{title}</h2>" for title in sections.split(", ")))]
     assert places == sorted(places)
+    undetermined = report.render_html(load("undetermined"))
+    assert undetermined.index("py-spy dump") < undetermined.index('<nav aria-label="Contents">')
+    healthy = report.render_html(load("healthy"))
+    assert 'class="chips"' not in healthy and "s-cause" not in healthy.split("</style>")[1]
 
 
-def test_an_undetermined_verdict_says_on_the_first_screen_what_would_tell() -> None:
-    page = report.render_html(load("undetermined"))
-    assert page.index("py-spy dump") < page.index('<nav aria-label="Contents">')
-
-
-def test_a_healthy_run_blames_nobody() -> None:
-    page = report.render_html(load("healthy"))
-    assert 'class="chips"' not in page and "s-cause" not in page.split("</style>")[1]
-
-
-def test_an_incomplete_analysis_says_so_before_anything_but_the_verdict() -> None:
-    page = report.render_html(load("oom"))
-    assert page.index("</h1>") < page.index("Not everything was read") < page.index('class="because"')
-
-
-def test_each_line_of_an_excerpt_has_a_link_of_its_own() -> None:
-    """`look at line 79` is what one engineer writes to another."""
+def test_each_line_of_an_excerpt_has_its_own_link() -> None:
+    """`look at line 79` is a message between engineers."""
     page = report.render_html(load("oom"))
     assert 'id="e0l81"' in page and 'href="#e0l79"' in page
     ids = re.findall(r' id="([^"]+)"', page)
@@ -149,7 +122,7 @@ def test_each_line_of_an_excerpt_has_a_link_of_its_own() -> None:
 
 
 def test_a_long_list_of_ranks_is_never_cut() -> None:
-    """`6, 8, 16, … (+426 characters)` hid which ranks; the first spans stand in the table, all of them in a fold."""
+    """`6, 8, 16, … (+426 characters)` hid which ranks; the table has the first spans, a fold has all of them."""
     case = load("oom")
     odd = list(range(1, 1024, 2))
     case.document["ranks"] = [{"rank": r, "state": "victim", "group": str(r % 2)} for r in range(1024)]
@@ -157,8 +130,8 @@ def test_a_long_list_of_ranks_is_never_cut() -> None:
     assert f"<summary>1, 3, 5, 7, 9, 11, 13, 15 and 504 more</summary>{', '.join(map(str, odd))}</details>" in page
 
 
-def test_the_card_says_nothing_twice_and_cuts_no_reason() -> None:
-    """Rank, host and time stood in the chips and again above the line; a reason ended in `…`."""
+def test_the_card_repeats_no_fact_and_cuts_no_reason() -> None:
+    """Rank, host and time were in the chips and again above the line; a reason ended in `…`."""
     case = load("oom")
     case.document["verdict"]["because"] = [f"Reason {n}: {'a word and ' * 40}end." for n in range(4)]
     page = report.render_html(case)
@@ -169,17 +142,13 @@ def test_the_card_says_nothing_twice_and_cuts_no_reason() -> None:
     assert card.count("a word and end.") == 4 and "more reason" not in card
     elsewhere = page[page.index('id="e0"') :].partition("</figcaption>")[0]
     assert "rank 5 on node-b" in elsewhere and "UTC" in elsewhere
-
-
-def test_a_line_of_another_rank_than_the_culprit_says_whose_it_is() -> None:
-    case = load("oom")
-    case.document["verdict"]["evidence"][0] |= {"rank": 2, "host": "node-a"}
+    case.document["verdict"]["evidence"][0] |= {"rank": 2, "host": "node-a"}  # of another rank than the culprit
     page = report.render_html(case)
     assert "<span>rank 2 on node-a</span>" in page[: page.index("</section>")]
 
 
-def test_where_nobody_is_to_blame_nothing_is_marked_as_the_culprit() -> None:
-    """Of a cut network the line of code was named in red, under `culprit`."""
+def test_without_a_culprit_no_fact_is_marked_as_one() -> None:
+    """Of a broken network the line of code was named in red, under `culprit`."""
     case = load("oom")
     assert '<div class="blamed"><dt>rank</dt>' in report.render_html(case)
     case.document["verdict"]["culprit"] = {"ranks": [], "hosts": [], "code": "train.py:50"}
@@ -187,22 +156,19 @@ def test_where_nobody_is_to_blame_nothing_is_marked_as_the_culprit() -> None:
     assert "  where    code train.py:50" in report.render_terminal(case)
 
 
-def test_ranks_of_one_reason_tell_it_once() -> None:
+def test_ranks_with_one_reason_state_it_once() -> None:
     """`The NCCL watchdog caught a timeout (0.log:20) and 126 more`: each rank has its own address."""
-    case = load("oom")
     last = {"source": "n0/0.log", "line": 20}
-    case.document["ranks"] = [
+    ranks = [
         {"rank": n, "state": "victim", "why": f"timed out (n0/{n}.log:20)", "group": 1, "last_line": last}
         for n in range(3)
     ]
-    assert [group.why for group in rank_groups(case.document)] == ["timed out"]
-    del case.document["ranks"][1:]
-    assert [group.why for group in rank_groups(case.document)] == ["timed out"], "its last line is beside it"
-    case.document["ranks"][0]["last_line"] = last | {"line": 21}
-    assert [group.why for group in rank_groups(case.document)] == ["timed out (n0/0.log:20)"]
+    elsewhere = {**ranks[0], "last_line": last | {"line": 21}}
+    for members, why in ((ranks, "timed out"), (ranks[:1], "timed out"), ([elsewhere], "timed out (n0/0.log:20)")):
+        assert [group.why for group in rank_groups({"ranks": members})] == [why]
 
 
-def test_long_sections_are_folded_and_stay_so_on_paper() -> None:
+def test_long_sections_are_folded() -> None:
     case = load("oom")
     case.document["clocks"] = [{**case.document["clocks"][0], "host": f"n{n}"} for n in range(128)]
     case.document["clocks"][99]["state"] = "refused"
@@ -216,7 +182,7 @@ def test_long_sections_are_folded_and_stay_so_on_paper() -> None:
     )
 
 
-def test_both_schemes_name_the_same_colours_and_the_reader_chooses_before_the_first_paint() -> None:
+def test_both_schemes_have_the_same_colors_and_are_chosen_before_the_first_paint() -> None:
     page = report.render_html(load("oom"))
     styles = [page[page.index(begin) :].partition("}")[0] for begin in ("<style>", '<style id="dark"')]
     light, dark = (dict(re.findall(r"--([\w-]+): ([^;]+);", style)) for style in styles)
@@ -225,50 +191,31 @@ def test_both_schemes_name_the_same_colours_and_the_reader_chooses_before_the_fi
     assert page.index('<script id="theme">') < page.index("<body")
 
 
-def test_secrets_in_the_timeline_stay_out_of_the_picture() -> None:
-    """The document comes redacted; the events are the logs' own words,
-    and the picture quotes some of them."""
+def test_secrets_in_the_timeline_are_not_in_the_picture() -> None:
+    """The document is redacted before; the picture quotes events."""
     token = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz01234567"
-    case = load("oom")
-    columns = [
-        "time",
-        "sigma",
-        "host",
-        "rank",
-        "kind",
-        "severity",
-        "pattern",
-        "text",
-        "source",
-        "line",
-        "clock",
-    ]
     rows = [
         [1795209228.0 + i, 0.0, "a", 0, "line", "error", None, f"401 for {token}", f"{token}.log", i, "naive"]
         for i in range(3)
     ]
-    page = report.render_html(Case(case.document, frames({"columns": columns, "rows": rows})))
+    page = report.render_html(Case(load("oom").document, frames({"rows": rows})))
     assert token not in page
     assert "401 for [REDACTED:" in page
 
 
-def test_who_asks_for_the_logs_as_they_are_gets_them_in_the_timeline_too(tmp_path: Path) -> None:
+def test_without_redaction_the_timeline_has_the_logs_as_they_are(tmp_path: Path) -> None:
     token = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz01234567"
     frame = '  File "train.py", line 3, in <module>\n    main()\n'
-    said = [f"2026-11-20 21:03:{second},120 INFO step {second}\n" for second in (35, 36)]
-    said += [
+    lines = [f"2026-11-20 21:03:{second},120 INFO step {second}\n" for second in (35, 36)]
+    lines += [
         f"[rank0]: {line}\n"
         for line in f"Traceback (most recent call last):\n{frame}RuntimeError: 401 for {token}".splitlines()
     ]
-    (tmp_path / "rank0.log").write_text("".join(said))
+    (tmp_path / "rank0.log").write_text("".join(lines))
     for redact in (True, False):
         page = Skeleton(report.render_html(analyze([str(tmp_path)], Options(redact=redact))))
         events = gzip.decompress(base64.b64decode(page.inside["postmortem-events"]))
         assert (b" for hf_" in events) == (token in page.inside["postmortem-incident"]) == (not redact)
-
-
-def test_the_same_incident_gives_the_same_bytes() -> None:
-    assert report.render_html(load("oom")) == report.render_html(load("oom"))
 
 
 def test_a_card_for_notebooks_is_short_and_inert() -> None:
@@ -279,8 +226,7 @@ def test_a_card_for_notebooks_is_short_and_inert() -> None:
         assert Skeleton(report.card(poisoned(payload).document)).elements == skeleton
 
 
-def test_asking_for_the_verdict_on_a_terminal_costs_neither_jinja_nor_pandas() -> None:
-    """`postmortem --help` and a terminal verdict must stay light on an engineer's laptop."""
+def test_the_verdict_on_a_terminal_imports_neither_jinja_nor_pandas() -> None:
     script = (
         "import sys; from postmortem import report; report.render_terminal; print({'jinja2', 'pandas', "
         "'rich'} & {*sys.modules})"
@@ -291,19 +237,19 @@ def test_asking_for_the_verdict_on_a_terminal_costs_neither_jinja_nor_pandas() -
 
 
 def test_a_damaged_template_in_the_cache_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is kept is code: it counts only where it is whole, and under its own name."""
+    """The cache has code: it is used only if it is whole, and under its own name."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
     def page() -> str:
-        html.template.cache_clear()
+        templates.environment.cache_clear()
         return report.render_html(load(NAMES[0]))
 
     first = page()
-    kept = sorted((tmp_path / "postmortem").glob("*.template"))
-    good = [path.read_bytes() for path in kept]
+    cached = sorted((tmp_path / "postmortem").glob("*.template"))
+    good = [path.read_bytes() for path in cached]
     assert good and page() == first
-    for path, other in zip(kept, [*good[1:], good[0][:-9] + b"123456789"], strict=True):
+    for path, other in zip(cached, [*good[1:], good[0][:-9] + b"123456789"], strict=True):
         path.write_bytes(other)
     assert page() == first
-    assert [path.read_bytes() for path in kept] == good
-    html.template.cache_clear()
+    assert [path.read_bytes() for path in cached] == good
+    templates.environment.cache_clear()

@@ -1,19 +1,23 @@
-"""The static timeline: lanes that stay readable at thousands of ranks,
-and honesty about what is not drawn."""
+"""The static timeline, which remains readable at thousands of ranks, and the data and script of the interactive one."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import subprocess
+from pathlib import Path
 from typing import Any
 
-from report_cases import DATA, Case, Frames, frames, load
+import pytest
+from report_cases import DATA, PAYLOADS, Case, Frames, frames, load
 
+from conftest import ROOT, needs
 from postmortem import report
-from postmortem.report import columns, lanes, svg
+from postmortem.report import columns, lanes, svg, text
 from postmortem.report.events import read_events
 
-COLUMNS = ["time", "sigma", "host", "rank", "kind", "severity", "pattern", "text", "source", "line", "clock"]
+SCRIPTS = ROOT / "reports" / "scripts"
 ZERO = 1795209228.704
 
 
@@ -35,32 +39,18 @@ def many(ranks: int, steps: int) -> Case:
         [ZERO, 0.004, "n004", None, "kill", "fatal", "kill", "Killed process 9", "n004/dmesg", 1, "boot"]
     ]
     for rank in range(ranks):
-        host = f"n{rank // 8:03d}"
+        host, file = f"n{rank // 8:03d}", f"{rank}.log"
         rows += [
-            [ZERO - steps + s, 0.01, host, rank, "progress", "info", None, "step", f"{rank}.log", s, "naive"]
+            [ZERO - steps + s, 0.01, host, rank, "progress", "info", None, "step", file, s, "naive"]
             for s in range(steps)
         ]
         if rank != 37:
-            rows.append(
-                [
-                    ZERO + 600,
-                    0.5,
-                    host,
-                    rank,
-                    "timeout",
-                    "error",
-                    "timeout",
-                    "Timed out",
-                    f"{rank}.log",
-                    steps,
-                    "naive",
-                ]
-            )
-    return Case(document, frames({"columns": COLUMNS, "rows": rows}))
+            rows.append([ZERO + 600, 0.5, host, rank, "timeout", "error", "timeout", "Timed out", file, steps, "naive"])
+    return Case(document, frames({"rows": rows}))
 
 
-def test_the_kernels_line_stands_in_the_lane_of_the_rank_it_killed() -> None:
-    """A kernel line names a pid and no rank; the verdict knows whose it was."""
+def test_the_kernels_line_is_in_the_lane_of_the_rank_it_killed() -> None:
+    """A kernel line names a pid and no rank; the verdict has the rank."""
     lane = next(lane for lane in picture(many(64, 3)).lanes if lane.label == "rank 37")
     assert [mark.row.text for mark in lane.marks if mark.decisive] == ["Killed process 9"]
     assert lane.state == "cause"
@@ -76,25 +66,22 @@ def test_a_thousand_ranks_become_few_lanes_and_the_culprit_keeps_its_own() -> No
 
 
 def test_a_job_that_went_well_has_no_decisive_line() -> None:
-    """Then no line may be drawn as one: in a healthy job's picture there are ticks,
-    and nothing in the colour of a cause."""
     case = many(2, 3)
     case.document["verdict"] |= {"outcome": "healthy", "evidence": []}
     rows = [[ZERO + s, 0.01, "n000", 0, "progress", "info", None, "step", "0.log", s, "naive"] for s in range(5)]
-    found = picture(Case(case.document, frames({"columns": COLUMNS, "rows": rows})))
+    found = picture(Case(case.document, frames({"rows": rows})))
     assert [mark.decisive for lane in found.lanes for mark in lane.marks] == [False] * 5
 
 
 def test_a_short_failure_of_a_long_job_fills_the_picture() -> None:
-    """After a day of training, a failure of two seconds would be one dot;
-    the strip above says where it lies."""
+    """After a day of training, a failure of two seconds would be one dot; a strip above shows its place."""
     case = load("oom")
     rows = [
         [ZERO - 86400 + 600 * i, 0.0, "node-a", None, "line", "info", None, "step", "a.log", i, "naive"]
         for i in range(144)
     ]
     rows += [[ZERO + i, 0.0, "node-b", 5, "line", "error", None, f"error {i}", "b.log", i, "naive"] for i in range(3)]
-    found = picture(Case(case.document, frames({"columns": COLUMNS, "rows": rows})))
+    found = picture(Case(case.document, frames({"rows": rows})))
     assert found.end - found.start < 60
     assert found.whole[1] - found.whole[0] > 80_000
     assert "whole job, 24 h" in svg.draw(found)
@@ -103,11 +90,13 @@ def test_a_short_failure_of_a_long_job_fills_the_picture() -> None:
 def test_a_time_that_is_unsure_is_drawn_wide_and_one_that_is_unknown_is_counted() -> None:
     found = picture(load("oom"))
     rank0 = next(lane for lane in found.lanes if lane.label == "rank 0")
-    assert svg._bands(found, rank0), "0.15 s of uncertainty are to be seen in a window of some seconds"
+    assert 'class="sigma' in svg.draw(found) and rank0, (
+        "0.15 s of uncertainty are to be seen in a window of some seconds"
+    )
     assert any("could not be placed in time" in note for note in found.notes)
 
 
-def test_severity_is_told_by_shape_as_well_as_by_colour() -> None:
+def test_severity_has_a_shape_as_well_as_a_color() -> None:
     drawing = svg.draw(picture(load("oom")))
     shapes = {
         kind: re.sub(r"[-\d.]+", "", path) for kind, path in re.findall(r'class="m-(\w+)[^"]*" d="([^"]+)"', drawing)
@@ -124,12 +113,11 @@ def test_refused_clocks_are_hatched() -> None:
     assert svg.draw(picture(case)).count("url(#tl-hatch)") == 5  # node-a and its four ranks
 
 
-def test_without_the_events_the_evidence_still_gives_a_picture() -> None:
-    """A report can be made again from the document alone, which holds no events but those it cites."""
+def test_without_the_events_there_is_a_picture_of_the_evidence() -> None:
     assert "<svg" in report.render_html(Case(load("oom").document))
 
 
-def test_the_picture_in_words_names_each_kind_once() -> None:
+def test_the_table_of_key_events_has_each_kind_once() -> None:
     moments = lanes.moments(read_events(load("oom")))
     assert [m.time for m in moments] == sorted(m.time for m in moments)
     closed = [m for m in moments if "Connection closed by peer" in m.what]
@@ -137,8 +125,7 @@ def test_the_picture_in_words_names_each_kind_once() -> None:
 
 
 def test_a_line_without_a_usable_time_is_an_interval_and_no_diamond() -> None:
-    """A traceback has no stamps; its last line inherits one that is a minute old. A diamond at that second
-    would be a lie, so would a line through all lanes."""
+    """A traceback has no time; its last line inherits one that is a minute old. A diamond at that second would be wrong."""
     case = many(64, 3)
     case.document["verdict"]["evidence"][0]["uncertainty_s"] = 60.0
     rows = [(*row[:1], 60.0, *row[2:]) if row[5] == "fatal" else row for row in case.timeline.table]  # type: ignore[union-attr]
@@ -158,14 +145,14 @@ def test_one_stray_stamp_does_not_stretch_the_axis_and_is_named() -> None:
     with_it = Case(case.document, Frames([*case.timeline.table, tuple(stray)]))  # type: ignore[union-attr]
     found = picture(with_it)
     assert found.whole == picture(case).whole
-    told = "1 event lies days outside of the job and not on this axis: 2019-03-02 11:00:01 UTC, 9.log:77."
-    assert told in found.notes
+    note = "1 event lies days outside of the job and not on this axis: 2019-03-02 11:00:01 UTC, 9.log:77."
+    assert note in found.notes
     block = columns.block(with_it.document, read_events(with_it))
-    assert block and block.notes == (told,), "the interactive axis leaves it out too, and says so"
+    assert block and block.notes == (note,), "the interactive axis omits it too"
 
 
 def test_a_second_part_of_the_job_days_later_stays_on_the_axis() -> None:
-    """Who restarts on Monday what failed on Friday has one job with a gap, not stray stamps."""
+    """A job that failed on Friday and was restarted on Monday has a gap, not wrong times."""
     case = many(64, 20)
     later = [(row[0] + 3 * 86400, *row[1:]) for row in case.timeline.table]  # type: ignore[union-attr]
     found = picture(Case(case.document, Frames([*case.timeline.table, *later])))  # type: ignore[union-attr]
@@ -173,12 +160,102 @@ def test_a_second_part_of_the_job_days_later_stays_on_the_axis() -> None:
     assert not [note for note in found.notes if "outside" in note]
 
 
-def test_others_said_the_same_only_where_the_words_are_the_same() -> None:
+def test_other_ranks_are_counted_only_for_the_same_words() -> None:
     """One rank raised ValueError, a thousand raised what follows from it: two sentences, not one."""
-    said = ["ValueError: record 7 of x.bin", *[f"DistBackendError: aborted on rank {n}" for n in range(9)]]
+    lines = ["ValueError: record 7 of x.bin", *[f"DistBackendError: aborted on rank {n}" for n in range(9)]]
     rows = [
         (ZERO + n, 0.0, "a", n, "line", "error", "python-exception", words, f"{n}.log", 1, "naive")
-        for n, words in enumerate(said)
+        for n, words in enumerate(lines)
     ]
     (first,) = lanes.moments(read_events(Case({}, Frames(rows))))
-    assert (first.what, first.others) == (said[0], 0)
+    assert (first.what, first.others) == (lines[0], 0)
+
+
+# ── the data block ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def packed(case: Case, limit: int = columns.MAX_EVENTS) -> columns.Block:
+    found = columns.block(case.document, read_events(case), limit)
+    assert found
+    return found
+
+
+@needs("node")
+def test_the_script_unpacks_every_text(tmp_path: Path) -> None:
+    """Numbers that count on, jump, have leading zeros, points, or more digits than a double; and hostile texts."""
+    texts = [f"step {n}: loss {n / 7:.4f} {n:03d} 0x{n:x} {10**n} {n}.{n} {n * 7919 % 1000}" for n in range(40)]
+    texts += [text.line(payload)[:300] for payload in PAYLOADS] + ["", "0", "00", "1.", ".5", "٣ ３ 1٣"]
+    rows = [
+        [ZERO + i, 0.0, "a", i % 3, "line", "info", None, words, "a.log", i, "naive"] for i, words in enumerate(texts)
+    ]
+    found = packed(Case({}, frames({"rows": rows})))
+    (tmp_path / "block").write_text(found.data)
+    script = f"""import {{ decode, unpack }} from "{(SCRIPTS / "src" / "data.js").as_uri()}";
+      import {{ readFileSync }} from "node:fs";
+      const events = decode(await unpack(readFileSync("{tmp_path / "block"}", "utf8")));
+      const rows = [...Array(events.count).keys()].map((i) => [events.line[i], events.text(i)]);
+      console.log(JSON.stringify(rows));"""
+    done = subprocess.run(
+        ["node", "--input-type=module", "--eval", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    read = dict(json.loads(done.stdout))
+    assert [read[i] for i in range(1, len(texts)) if texts[i]] == [words for words in texts[1:] if words]
+
+
+def test_thinning_omits_ordinary_lines_and_counts_them() -> None:
+    case = many(64, 200)
+    found = packed(case, 3000)
+    assert found.events <= 3000
+    (note,) = found.notes
+    assert "of 12,864 events" in note and "lines that are no warning and no error" in note
+    rows = [row for row in read_events(case) if row.severity != "info"]
+    shown, _ = columns.thinned(read_events(case), 3000, set())
+    assert [row for row in shown if row.severity != "info"] == sorted(rows, key=lambda r: r.severity != "fatal")
+    assert not packed(case).notes
+
+
+def test_the_block_is_the_same_in_any_order_of_reading() -> None:
+    case = load("oom")
+    rows = read_events(case)
+    assert columns.block(case.document, rows) == columns.block(case.document, rows[::-1])
+
+
+def test_the_block_of_a_thousand_ranks_is_small() -> None:
+    assert len(packed(many(1024, 20)).data) < 400_000
+
+
+# ── the script ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_bundle_is_built_from_these_sources() -> None:
+    """Without Node: the bundle's first line has the hash of its sources, as scripts/build.js computes it."""
+    found = hashlib.sha256()
+    for source in sorted((SCRIPTS / "src").glob("*.js")):
+        found.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    first = (SCRIPTS / "report.js").read_text().partition("\n")[0]
+    assert found.hexdigest()[:16] in first, "run `npm ci --ignore-scripts && npm run build` in reports/"
+
+
+@needs("node")
+def test_the_bundle_is_the_output_of_the_bundler(tmp_path: Path) -> None:
+    if not (ROOT / "reports" / "node_modules" / "esbuild").is_dir():
+        pytest.skip("esbuild is not installed (npm ci --ignore-scripts in reports/)")
+    subprocess.run(["node", SCRIPTS / "build.js", tmp_path / "report.js"], check=True, timeout=60)
+    assert (tmp_path / "report.js").read_bytes() == (SCRIPTS / "report.js").read_bytes()
+
+
+@needs("node")
+def test_the_modules_of_the_script() -> None:
+    files = sorted(map(str, (SCRIPTS / "test").glob("*.test.js")))
+    done = subprocess.run(["node", "--test", *files], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_script_can_be_embedded() -> None:
+    bundle = (SCRIPTS / "report.js").read_text(encoding="ascii")
+    acting = r"</script|\beval\(|new Function|(inner|outer)HTML|insertAdjacentHTML|document\.write|fetch\(|https?://"
+    assert not re.search(acting, bundle)
+
+
+def test_a_page_without_log_text_is_small() -> None:
+    assert len(report.render_html(load("healthy")).encode()) < 80_000

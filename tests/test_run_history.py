@@ -1,9 +1,8 @@
-"""Runs that ended well, in the history: the hours of their hosts, without which every host fails in every job."""
+"""Successful runs in the history: the hours of their hosts, against which failures count."""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import sqlite3
@@ -16,14 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_jobs import environment, kept, run, until, wrapped
+from run_jobs import environment, run, run_folder, wait_for, wrapped
 from test_history_store import incident
 
 from conftest import Command, needs
 from postmortem.fleet.history import runs
 from postmortem.fleet.history.rows import Involved, stamp
 from postmortem.fleet.history.store import opened
-from postmortem.live.run import command
+from postmortem.live import proc
+from postmortem.live.run import wrapper
 
 pytestmark = needs("sqlalchemy")
 RANKS = "for r in 0 1; do RANK=$r LOCAL_RANK=$r WORLD_SIZE=2 sleep 1 & done; wait"
@@ -31,7 +31,7 @@ DAY = 1_795_000_000.0
 
 
 def journal(folder: Path, host: str = "gpu-001", *, at: float = DAY, hours: float = 24.0, **more: Any) -> Path:
-    """What `postmortem run` leaves of a run."""
+    """Write the journal of a run."""
     folder.mkdir(parents=True)
     first = {"time": stamp(at), "host": host, "event": "run", "pid": 17, "slurm": more.pop("slurm", {})}
     ranks = {"here": 8, "world": 8, "lives": 1}
@@ -48,11 +48,8 @@ def rows(where: Path) -> list[dict[str, Any]]:
         return found
 
 
-# ── under the wrapper ───────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("way", ["option", "variable"])
-def test_a_good_end_is_filed_without_a_word(tmp_path: Path, way: str) -> None:
+def test_a_success_is_stored_without_a_message(tmp_path: Path, way: str) -> None:
     store = tmp_path / "fleet.db"
     options = ("--history", str(store)) if way == "option" else ()
     more = {} if way == "option" else {"POSTMORTEM_HISTORY": str(store)}
@@ -69,27 +66,27 @@ def test_a_good_end_is_filed_without_a_word(tmp_path: Path, way: str) -> None:
     assert rows(store) == [row]  # it is known already
 
 
-def test_a_failure_is_filed_by_its_analysis_alone(tmp_path: Path) -> None:
+def test_a_failure_is_stored_only_by_its_analysis(tmp_path: Path) -> None:
     store = tmp_path / "fleet.db"
     raising = [sys.executable, "-c", "print('step 1', flush=True)\nraise ValueError('label 4711')"]
     assert run(tmp_path, *raising, options=("--history", str(store))).returncode == 1
     (row,) = rows(store)
-    assert row["outcome"] == "incident" and row["report"] == str(kept(tmp_path) / "report.html")
+    assert row["outcome"] == "incident" and row["report"] == str(run_folder(tmp_path) / "report.html")
 
 
 @pytest.mark.parametrize(
-    ("where", "told"),
+    ("where", "reason"),
     [
         ("/proc/fleet.db", "cannot be opened or written"),
         ("postgresql://ops:hunter2@127.0.0.1:1/x", "onnection refused"),
-        ("s3://bucket/fleet", "no history can be kept in s3://"),
+        ("s3://bucket/fleet", "no history can be stored in s3://"),
     ],
 )
-def test_a_store_that_is_ill_costs_a_sentence(tmp_path: Path, where: str, told: str) -> None:
+def test_a_broken_store_costs_one_sentence(tmp_path: Path, where: str, reason: str) -> None:
     done = run(tmp_path, "true", options=("--history", where))
     first, *_ = done.stderr.splitlines()
     assert done.returncode == 0 and len(done.stderr.splitlines()) == 2
-    assert first.startswith("postmortem: not filed in the history: ") and told in first
+    assert first.startswith("postmortem: not filed in the history: ") and reason in first
     assert "hunter2" not in done.stderr
 
 
@@ -100,16 +97,16 @@ def test_a_store_that_hangs_is_left_behind(
     path = tmp_path / "fleet.db"
     with opened(str(path), make=True):
         pass
-    monkeypatch.setattr(command, "FILING_S", 1.0)
+    monkeypatch.setattr(wrapper, "HISTORY_S", 1.0)
     with closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN IMMEDIATE")
         began = time.monotonic()
-        command._file(journal(tmp_path / "run").parent, str(path))
+        wrapper._add_to_history(journal(tmp_path / "run").parent, str(path))
         assert time.monotonic() - began < 5
     assert "not filed in the history: it took longer than 1 s" in capfd.readouterr().err
 
 
-def test_who_is_told_to_stop_while_it_files_has_the_commands_code(tmp_path: Path) -> None:
+def test_a_signal_while_a_success_is_stored_does_not_change_the_exit_code(tmp_path: Path) -> None:
     path = tmp_path / "fleet.db"
     with opened(str(path), make=True):
         pass
@@ -117,26 +114,15 @@ def test_who_is_told_to_stop_while_it_files_has_the_commands_code(tmp_path: Path
     with closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN IMMEDIATE")
         wrapper = subprocess.Popen(words, env=environment(), stderr=subprocess.PIPE, cwd=tmp_path)
-        until(lambda: "add" in _below(wrapper.pid))
+        children = Path(f"/proc/{wrapper.pid}/task/{wrapper.pid}/children")
+        wait_for(lambda: any(b"history\0add" in proc.read(f"/proc/{c}/cmdline") for c in children.read_text().split()))
         wrapper.send_signal(signal.SIGTERM)
-        _, said = wrapper.communicate(timeout=10)
-    assert wrapper.returncode == 0, said
+        _, errors = wrapper.communicate(timeout=10)
+    assert wrapper.returncode == 0, errors
 
 
-def _below(pid: int) -> list[str]:
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        told = [Path(f"/proc/{child}/cmdline").read_bytes() for child in children]
-    except OSError:
-        return []
-    return [os.fsdecode(word) for words in told for word in words.split(b"\0")]
-
-
-# ── journals ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_tasks_of_one_step_are_one_run(tmp_path: Path, in_process: Command) -> None:
-    """`srun postmortem run -- python train.py`: eight wrappers on each host, and one job of 16 ranks."""
+def test_the_tasks_of_one_slurm_step_are_one_run(tmp_path: Path, in_process: Command) -> None:
+    """`srun postmortem run -- python train.py`: eight wrappers on each host for one job of 16 ranks."""
     store = tmp_path / "fleet.db"
     for task in range(16):
         slurm = {"job": "4711", "step": "0"}
@@ -151,44 +137,34 @@ def test_the_tasks_of_one_step_are_one_run(tmp_path: Path, in_process: Command) 
     assert row["hours"] == pytest.approx(2.25) and row["begun"] == stamp(DAY)
 
 
-def test_hosts_that_nothing_joins_are_no_jobs_of_that_size(tmp_path: Path) -> None:
-    """Of two hosts of torchrun each has its hours; two jobs of 16 ranks would be one too many."""
-    path = journal(tmp_path / "a", ranks={"here": 8, "world": 16, "lives": 1})
-    row = runs.row(path)
+def test_a_host_of_a_larger_job_has_its_hours_without_the_size_of_the_job(tmp_path: Path) -> None:
+    """Two hosts of torchrun write a journal each; two jobs of 16 ranks would be one too many."""
+    row = runs.row(journal(tmp_path / "a", ranks={"here": 8, "world": 16, "lives": 1}))
     assert row and row.world_size is None and row.hours == 24.0
 
 
-def test_ranks_that_were_started_again_are_no_healthy_run(tmp_path: Path) -> None:
+def test_a_run_with_several_attempts_has_recovered(tmp_path: Path) -> None:
     row = runs.row(journal(tmp_path / "a", ranks={"here": 8, "world": 8, "lives": 3}))
     assert row and (row.outcome, row.attempts) == ("recovered", 3)
     assert row.headline == "Ended with exit code 0 in attempt 3." and row.lost_rank_hours is None
 
 
 @pytest.mark.parametrize("more", [{"code": 1}, {"code": None}, {"signal": 9}, {"event": "end"}, {"time": 7}])
-def test_what_did_not_end_well_is_left_to_its_report(tmp_path: Path, in_process: Command, more: dict[str, Any]) -> None:
+def test_a_failure_is_left_to_its_report(tmp_path: Path, in_process: Command, more: dict[str, Any]) -> None:
     path = journal(tmp_path / "a", **more)
     assert runs.row(path) is None
     done = in_process("history", "add", path, "--history", tmp_path / "fleet.db")
     assert done.returncode == 2 and "a run that did not end well" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"\n\n",
-        b"[1]\n{}",
-        b"\xff\0" * 99_999,
-        b'{"event":"run","slurm":[],"host":{}}\n' * 2,
-        b"[" * 99_999,
-    ],
-)
-def test_a_journal_may_hold_anything(tmp_path: Path, data: bytes) -> None:
-    (tmp_path / "run.jsonl").write_bytes(data)
-    assert runs.row(tmp_path / "run.jsonl") is None
+def test_a_journal_may_contain_anything(tmp_path: Path) -> None:
+    odd = b'{"event":"run","slurm":[],"host":{}}\n' * 2
+    for data in (b"", b"\n\n", b"[1]\n{}", b"\xff\0" * 99_999, odd, b"[" * 99_999):
+        (tmp_path / "run.jsonl").write_bytes(data)
+        assert runs.row(tmp_path / "run.jsonl") is None
 
 
-def test_without_names_a_host_is_known_by_its_pseudonym(tmp_path: Path, in_process: Command) -> None:
+def test_an_anonymous_host_has_a_pseudonym(tmp_path: Path, in_process: Command) -> None:
     store = tmp_path / "fleet.db"
     journal(tmp_path / "a", "falcon-x1")
     journal(tmp_path / "b", "falcon-x1", at=DAY + 1e6)
@@ -197,14 +173,8 @@ def test_without_names_a_host_is_known_by_its_pseudonym(tmp_path: Path, in_proce
     assert one == other and one.startswith("host-") and b"falcon" not in store.read_bytes()
 
 
-# ── what they are for ───────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_host_with_many_good_hours_is_no_lemon_for_the_failures_of_one_with_none(
-    tmp_path: Path, in_process: Command
-) -> None:
-    """All failed four times, after two hours each. They ran well for two months besides, but for one: nobody's
-    job on it ever ended well."""
+def test_only_the_host_without_good_hours_is_a_lemon(tmp_path: Path, in_process: Command) -> None:
+    """All failed four times, after two hours each. All but one also ran well for two months."""
     store, hosts = tmp_path / "fleet.db", [f"gpu-{n:03}" for n in range(9)]
     with opened(str(store), make=True) as history:
         for number, host in enumerate([*hosts, "wreck"] * 4):
@@ -212,13 +182,13 @@ def test_a_host_with_many_good_hours_is_no_lemon_for_the_failures_of_one_with_no
             own = {"category": "gpu-hardware", "confidence": "established", "cause": str(number), "job": None}
             history.file(replace(incident(number), involved=blamed, hours=2.0, **own))
     judged = in_process("history", "hosts", "--history", store, "--json").stdout
-    assert len({each["q"] for each in json.loads(judged)}) == 1  # of failures alone nobody can tell
+    assert len({each["q"] for each in json.loads(judged)}) == 1  # failures alone do not decide
     for number in range(60):
         for host in hosts:
             journal(tmp_path / f"runs/{host}-{number}", host, at=DAY + 90_000 * number)
     done = in_process("history", "add", tmp_path / "runs", "--history", store)
     assert done.stderr.strip() == "540 runs that ended well added"
-    told = in_process("history", "hosts", "--history", store).stdout.splitlines()
-    assert told[1].startswith("  host    wreck: at fault 4 times in 8 h, expected 0.0")
-    assert told[2] == "also at fault:" and len(told) == 3 + len(hosts)
-    assert all("at fault 4 times in 1,448 h" in line and "chance explains that" in line for line in told[3:])
+    lines = in_process("history", "hosts", "--history", store).stdout.splitlines()
+    assert lines[1].startswith("  host    wreck: at fault 4 times in 8 h, expected 0.0")
+    assert lines[2] == "also at fault:" and len(lines) == 3 + len(hosts)
+    assert all("at fault 4 times in 1,448 h" in line and "chance explains that" in line for line in lines[3:])

@@ -1,5 +1,4 @@
-"""The scan finds the same lines as a slow and obvious reading of the file,
-however its bytes arrive and whichever engine runs."""
+"""The scan finds the same lines as slow and obvious code, however the bytes arrive, with either engine."""
 
 from __future__ import annotations
 
@@ -92,26 +91,25 @@ def obvious(data: bytes) -> list[tuple[int, int, bytes, dict[str, dict[str, str]
 
 
 def whole_lines_before(data: bytes, offset: int, most: int) -> bytes:
-    kept: list[bytes] = []
+    lines = b""
     for line in reversed(data[:offset].split(b"\n")[:-1]):
-        if sum(map(len, kept)) + len(line) + 1 > most:
+        if len(lines) + len(line) + 1 > most:
             break
-        kept.insert(0, line + b"\n")
-    return b"".join(kept)
+        lines = line + b"\n" + lines
+    return lines
 
 
 def whole_lines_after(data: bytes, start: int, most: int) -> bytes:
-    kept = b""
-    pieces = data[start:].split(b"\n")
-    for line in [p + b"\n" for p in pieces[:-1]] + [pieces[-1]]:
-        if len(kept) + len(line) > most:
+    lines = b""
+    for line in re.findall(rb"[^\n]*\n|[^\n]+", data[start:]):
+        if len(lines) + len(line) > most:
             break
-        kept += line
-    return kept
+        lines += line
+    return lines
 
 
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=60).map(b"".join))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_it_finds_what_a_plain_reading_finds(data: bytes) -> None:
     got = run(data, limits=MANY)
     rows = [(h.line, h.offset, h.text, {m.pattern: dict(m.captures) for m in h.matches}, h.openers) for h in got.hits]
@@ -121,7 +119,7 @@ def test_it_finds_what_a_plain_reading_finds(data: bytes) -> None:
 
 
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=80).map(b"".join), st.integers(1, 700), st.integers(1, 300))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_neither_chunks_nor_the_engine_change_anything(data: bytes, chunk: int, most: int) -> None:
     """Tiny limits, so that caps, long lines, samples and surroundings all cross the cuts."""
     small = Limits(first=2, last=2, head=64, tail=64, stride=100, sample=50, line=250)
@@ -139,7 +137,7 @@ PIECES = st.lists(st.sampled_from(FRAGMENTS), min_size=5, max_size=60).map(b"".j
     st.integers(9_000, 40_000),
     st.integers(1, 60_000),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_a_source_scanned_in_parts_is_the_same_source(pieces: list[bytes], giant: int, size: int, chunk: int) -> None:
     """Lines across the bounds, lines longer than parts, parts without a line of their own,
     caps that only the whole reaches.
@@ -161,7 +159,7 @@ def test_a_source_scanned_in_parts_is_the_same_source(pieces: list[bytes], giant
 
 
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=60).map(b"".join), st.integers(1, 100))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_surroundings_are_whole_lines_and_as_many_as_fit(data: bytes, chunk: int) -> None:
     reach: dict[str, tuple[int, int]] = {
         "killed": (30, 40),
@@ -177,8 +175,7 @@ def test_surroundings_are_whole_lines_and_as_many_as_fit(data: bytes, chunk: int
         assert hit.after == whole_lines_after(data, end, max(reach[i][1] for i in ids))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("chunk", [1, 2, 7, 4096, 1 << 20, 3 << 20])
+@pytest.mark.parametrize(("engine", "chunk"), [("hyperscan", 1), ("re2", 2), ("hyperscan", 4096), ("re2", 3 << 20)])
 def test_a_log_with_everything_at_once(engine: str, chunk: int) -> None:
     line = (
         b"ok \xff\xfe \x0b caf\xc3\xa9\r\n 10%|#\r 20%|##\rValueError: bad\n"
@@ -192,7 +189,7 @@ def test_a_log_with_everything_at_once(engine: str, chunk: int) -> None:
     assert got.hits[1].text == b"\0\0\0\x1b[31mKilled process 12 (python)\x1b[0m"
 
 
-def test_the_first_and_the_last_hits_are_kept_and_all_are_counted() -> None:
+def test_the_first_and_the_last_hits_come_back_and_all_are_counted() -> None:
     data = b"".join(b"step %d\nexit code: %d\n" % (n, n) for n in range(5000))
     got = run(data, limits=Limits(first=3, last=2))
     assert [h.line for h in got.hits] == [2, 4, 6, 9998, 10000]
@@ -201,9 +198,9 @@ def test_the_first_and_the_last_hits_are_kept_and_all_are_counted() -> None:
     assert got.hits[-1].before.endswith(b"exit code: 4998\nstep 4999\n")
 
 
-def test_hits_that_stand_side_by_side_share_a_piece_of_text_and_still_do_in_another_process() -> None:
-    """A flood keeps some thousand lines with 4 KiB of surroundings each: twenty times the text.
-    A lone hit holds what it asked for."""
+def test_hits_side_by_side_share_a_piece_of_text_in_another_process_too() -> None:
+    """A flood has some thousand lines with 4 KiB of surroundings each: twenty times the text. A lone hit holds its
+    own surroundings."""
     flood = b"".join(b"step %d\nexit code: %d\n" % (n, n) for n in range(5000))
     alone = flood + b"quiet\n" * 50_000 + b"exit code: 1\n" + b"quiet\n" * 1000
     got = run(alone, limits=MANY)
@@ -215,7 +212,7 @@ def test_hits_that_stand_side_by_side_share_a_piece_of_text_and_still_do_in_anot
         assert max(pages.values()) <= 16 << 10 and len(hits[-1].around.page) <= 4096 + len(b"exit code: 1\n")
 
 
-def test_a_gate_that_lets_too_much_through_is_confirmed_line_by_line_for_ever() -> None:
+def test_a_gate_that_is_too_wide_is_confirmed_line_by_line() -> None:
     engine = Engine.compile([Signature("x", "process", r"process \d+")], cache=False)
     data = b"process 1\nprocess x\n" * 3000
     assert scan(SOURCE, io.BytesIO(data), engine).counts == {"x": 3000}
@@ -259,7 +256,7 @@ def test_numbers_stay_right_behind_an_endless_line_and_a_hole() -> None:
     assert got == run(data, engine="re2")
 
 
-def test_a_match_in_a_middling_line_is_whole_and_its_text_is_around_it() -> None:
+def test_a_match_in_a_long_line_is_whole_and_its_text_is_around_it() -> None:
     digits = b"7" * 3000
     data = b"a" * 40_000 + b" exit code: " + digits + b"\n"
     engine = Engine.compile([Signature("x", r"exit code: \d+", r"exit code: (?P<exitcode>\d+)")], cache=False)
@@ -268,22 +265,19 @@ def test_a_match_in_a_middling_line_is_whole_and_its_text_is_around_it() -> None
     assert len(hit.text) == 16384 and b" exit code: 777" in hit.text
 
 
-@pytest.mark.parametrize(
-    ("gate", "expected"),
-    [
-        (
-            r"Killed process (?P<pid>\d+) \((?P<comm>[^)]*)\) total.*",
-            r"Killed process (?:\d+) \((?:[^\n)]*)\) total",
-        ),
-        (r"\S+ lost (?P<rest>.{1,80})$", r"[^ \t\n\r\f\x0b] lost (?:.)"),
-        (r"code (?:\d{2,5})?", r"code "),
-        (r"\s*x[\s,]", r"x[ \t\f\x0b,]"),
-        (r"^Error", r"(?:^|\r)Error"),
-        (r"say \"no\"", 'say "no"'),
-    ],
+GATES = (
+    (r"Killed process (?P<pid>\d+) \((?P<comm>[^)]*)\) total.*", r"Killed process (?:\d+) \((?:[^\n)]*)\) total"),
+    (r"\S+ lost (?P<rest>.{1,80})$", r"[^ \t\n\r\f\x0b] lost (?:.)"),
+    (r"code (?:\d{2,5})?", r"code "),
+    (r"\s*x[\s,]", r"x[ \t\f\x0b,]"),
+    (r"^Error", r"(?:^|\r)Error"),
+    (r"say \"no\"", 'say "no"'),
 )
-def test_gates_lose_names_greedy_ends_and_line_ends(gate: str, expected: str) -> None:
-    assert gate_of(Signature("x", gate, gate)).decode() == expected
+
+
+def test_gates_lose_names_greedy_ends_and_line_ends() -> None:
+    for gate, expected in GATES:
+        assert gate_of(Signature("x", gate, gate)).decode() == expected
 
 
 def test_lines_are_counted_alike_with_and_without_numpy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,36 +86,6 @@ def test_a_zone_that_is_unknown_may_explain_whole_half_hours(tmp_path: Path) -> 
     assert job(tmp_path, limit=timedelta(hours=4, seconds=800), zone="Z")["pattern"] == "slurm-time-limit"
 
 
-def opened(folder: Path, *, silence: float, closed: bool) -> Any:
-    """Three ranks wait for one index after the other; rank 2's last wait ends only where it is `closed`."""
-    lines = []
-    for step in range(12):
-        for rank in range(3):
-            at = f"{START + timedelta(seconds=step / 4):%Y-%m-%dT%H:%M:%S.%f}+0000"
-            lines.append(f'at={at} lvl=info rank={rank} msg="waiting for index {step}"')
-            if closed or (step, rank) != (11, 2):
-                lines.append(f'at={at} lvl=info rank={rank} msg="index {step} there"')
-    end = START + timedelta(seconds=3 + silence)
-    lines.append("timeout: sending signal TERM to command \u2018python\u2019")
-    lines.append(
-        f"W1120 {end:%H:%M:%S}.619000 8875 torch/distributed/elastic/agent/server/api.py:753] "
-        "Received 15 death signal, shutting down workers"
-    )
-    (folder / "job.out").write_text("\n".join([*lines, ""]))
-    return analyze([str(folder)]).document["verdict"]
-
-
-def test_who_stands_before_what_all_others_have_done_is_named_sooner(tmp_path: Path) -> None:
-    verdict = opened(tmp_path, silence=40, closed=False)
-    assert (verdict["pattern"], verdict["culprit"]["ranks"]) == ("job-stood-still", [2])
-    assert "Rank 2 stopped at `waiting for index 11`" in verdict["headline"]
-
-
-@pytest.mark.parametrize("silence, closed", [(40, True), (5, False)])
-def test_and_not_where_nobody_does_nor_so_soon(tmp_path: Path, silence: float, closed: bool) -> None:
-    assert opened(tmp_path, silence=silence, closed=closed)["pattern"] == "timeout-command"
-
-
 def dump(rank: int, place: str) -> str:
     """faulthandler.dump_traceback of all threads, called by a thread of the program."""
     return (

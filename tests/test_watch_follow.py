@@ -1,4 +1,4 @@
-"""What `watch` reads of files that grow, rotate, appear and are cut short; and what a line counts for."""
+"""Files that grow, rotate, appear and are truncated, as `watch` reads them; and which lines are progress."""
 
 from __future__ import annotations
 
@@ -11,237 +11,166 @@ import pytest
 from postmortem.errors import PathMissing
 from postmortem.library import load
 from postmortem.live.collect import here
-from postmortem.live.collect.ranks import Rank
-from postmortem.live.watch import follow, phases, state
-from postmortem.live.watch import ours as whose
+from postmortem.live.collect.rank_search import Rank
+from postmortem.live.watch import board, follow, local_ranks, phases
+from postmortem.live.watch.board import Board
 from postmortem.live.watch.follow import Follower
 from postmortem.live.watch.rhythm import Rhythm, Settings
-from postmortem.live.watch.state import Board
-
-
-def said(follower: Follower) -> bytes:
-    """Everything new, looking at the folders as well."""
-    follower._due = 0.0
-    return b"".join(piece.text for piece in follower.new())
 
 
 def steps(first: int, last: int) -> str:
     return "".join(f"2026-11-23 10:00:{n % 60:02},000 INFO step {n} loss 0.5\n" for n in range(first, last))
 
 
-@pytest.fixture
-def logs(tmp_path: Path) -> Path:
-    (tmp_path / "logs").mkdir()
-    return tmp_path / "logs"
+class Logs:
+    """A folder with a log, and what a follower reads of it."""
 
-
-def test_only_whole_new_lines_are_read(logs: Path) -> None:
-    log = logs / "rank0.log"
-    log.write_text(steps(0, 30))
-    follower = Follower([str(logs)])
-    assert said(follower) == steps(0, 30).encode()
-    assert said(follower) == b""
-    with log.open("a") as file:
-        file.write("step 30 lo")
-        file.flush()
-        assert said(follower) == b""
-        file.write("ss 0.1\nstep 31")
-    assert said(follower) == b"step 30 loss 0.1\n"
-
-
-def test_a_file_that_is_renamed_is_read_on_and_its_successor_from_the_beginning(logs: Path) -> None:
-    """logrotate without copytruncate, or Python's RotatingFileHandler."""
-    log = logs / "rank0.log"
-    log.write_text(steps(0, 30))
-    follower = Follower([str(logs)])
-    said(follower)
-    with log.open("a") as file:
-        file.write("the last line before\n")
-    log.rename(logs / "rank0.log.1")
-    log.write_text("the first line after\n")
-    assert sorted(said(follower).splitlines()) == [b"the first line after", b"the last line before"]
-
-
-def test_a_file_that_is_copied_and_cut_is_read_anew_and_its_copy_is_old(logs: Path) -> None:
-    """logrotate's copytruncate."""
-    log = logs / "rank0.log"
-    log.write_text(steps(0, 30))
-    follower = Follower([str(logs)])
-    said(follower)
-    (logs / "rank0.log.1").write_bytes(log.read_bytes())
-    os.truncate(log, 0)
-    with log.open("a") as file:
-        file.write("after the cut\n")
-    first = said(follower)
-    assert said(follower) + first == b"after the cut\n"
-
-
-def test_a_file_that_was_cut_and_grew_beyond_is_known_by_its_beginning(logs: Path) -> None:
-    log = logs / "rank0.log"
-    log.write_text(steps(0, 10))
-    follower = Follower([str(logs)])
-    said(follower)
-    log.write_text(steps(100, 140))
-    assert said(follower) == steps(100, 140).encode()
-
-
-def test_files_and_folders_may_come_later_and_go(logs: Path) -> None:
-    follower = Follower([str(logs)])
-    assert said(follower) == b""
-    (logs / "attempt_0").mkdir()
-    (logs / "attempt_0" / "rank3.log").write_text("here I am\n")
-    assert said(follower) == b"here I am\n"
-    (logs / "attempt_0" / "rank3.log").unlink()
-    assert said(follower) == b"" and not follower.known
-
-
-def test_a_path_that_is_not_there_is_told_at_once(logs: Path) -> None:
-    with pytest.raises(PathMissing):
-        Follower([str(logs / "nosuch")])
-
-
-def test_of_what_was_there_before_only_the_end_is_read(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Old and ordinary lines cost neither time nor memory; the first ones tell how lines are built."""
-    monkeypatch.setattr(follow, "TAIL", 2000)
-    (logs / "rank0.log").write_text(steps(0, 5000))
-    follower = Follower([str(logs)])
-    (piece,) = follower.new()
-    assert piece.old and len(piece.text) <= 2000 and b"step 4999 " in piece.text
-    assert piece.head.startswith(b"2026-11-23 10:00:00,000 INFO step 0 ") and len(piece.head) <= follow.HEAD
-
-
-def test_a_flood_is_read_from_its_end(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "PIECE", 1000)
-    log = logs / "rank0.log"
-    log.write_text(steps(0, 3))
-    follower = Follower([str(logs)])
-    said(follower)
-    with log.open("a") as file:
-        file.write(steps(3, 4000))
-    text = said(follower)
-    assert len(text) <= 1000 and b"step 3999 " in text
-
-
-def test_a_line_without_an_end_is_bounded(logs: Path) -> None:
-    log = logs / "rank0.log"
-    log.write_text("x\n")
-    follower = Follower([str(logs)])
-    said(follower)
-    with log.open("a") as file:
-        file.write("y" * (3 * follow.LINE))
-    said(follower)
-    assert all(len(file.rest) <= follow.LINE for file in follower._files.values())
-
-
-def test_no_file_stays_open(logs: Path) -> None:
-    for n in range(20):
-        (logs / f"rank{n}.log").write_text(steps(0, 3))
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    follower = Follower([str(logs)])
-    said(follower)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
-
-
-# ── rows ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Run:
-    """A log that grows, and the board that reads it."""
-
-    def __init__(self, logs: Path) -> None:
-        self.log = logs / "rank0.log"
-        self.log.write_text("")
-        self.follower = Follower([str(logs)])
+    def __init__(self, folder: Path, text: str) -> None:
+        self.folder, self.log = folder, folder / "rank0.log"
+        self.log.write_text(text)
+        self.follower = Follower([str(folder)])
         self.board = Board(load())
 
-    def prints(self, *lines: str) -> bool:
+    def append(self, text: str) -> None:
         with self.log.open("a") as file:
-            file.write("".join(f"{line}\n" for line in lines))
+            file.write(text)
+
+    def new(self) -> bytes:
+        """Return everything new, also in new files."""
+        self.follower._due = 0.0
+        return b"".join(piece.text for piece in self.follower.new())
+
+    def prints(self, *lines: str) -> bool:
+        """Append lines; return whether they are progress."""
+        self.append("".join(f"{line}\n" for line in lines))
         self.follower._due = 0.0
         now = time.monotonic()
-        moved = [self.board.read(piece, now, time.time()) for piece in self.follower.new()]
-        return any(moved)
+        return sum(self.board.read(piece, now, time.time()) for piece in self.follower.new()) > 0
 
 
-def test_a_step_is_progress_and_the_same_step_again_is_none(logs: Path) -> None:
-    run = Run(logs)
-    assert run.prints("epoch 0 step 1 loss 0.5")
-    assert run.prints("epoch 0 step 2 loss 0.4")
-    assert run.board.rows["rank 0"].step == 2
-    assert not run.prints("epoch 0 step 2 loss 0.4")
+@pytest.fixture
+def logs(tmp_path: Path) -> Logs:
+    """A log with steps 0 to 29, which are read."""
+    logs = Logs(tmp_path, steps(0, 30))
+    assert logs.new() == steps(0, 30).encode()
+    return logs
 
 
-def test_the_same_words_again_and_again_are_no_progress(logs: Path) -> None:
-    """A rank that waits may say so, every few seconds, for ever."""
-    run = Run(logs)
-    run.prints("epoch 0 step 1 loss 0.5")
-    assert run.prints("still waiting for shard 17 (5 s)")
-    assert not run.prints("still waiting for shard 17 (10 s)")
-    assert not run.prints("still waiting for shard 18 (15 s)")
-    assert run.prints("shard 17 has come")
+@pytest.fixture
+def empty(tmp_path: Path) -> Logs:
+    return Logs(tmp_path, "")
 
 
-def test_where_no_line_names_a_step_each_is_progress(logs: Path) -> None:
-    run = Run(logs)
-    assert run.prints("chunk abc") and run.prints("chunk abc") and run.prints("chunk abc")
+def test_only_complete_new_lines_are_read(logs: Logs) -> None:
+    assert logs.new() == b""
+    logs.append("step 30 lo")
+    assert logs.new() == b""
+    logs.append("ss 0.1\nstep 31")
+    assert logs.new() == b"step 30 loss 0.1\n"
 
 
-def test_a_goodbye_of_all_is_the_end(logs: Path) -> None:
-    run = Run(logs)
-    run.prints("epoch 0 step 1 loss 0.5")
-    assert run.board.phase() == ""
-    run.prints("Training finished.")
-    assert run.board.phase() == state.END
+def test_a_renamed_file_is_read_on_and_its_successor_from_the_beginning(logs: Logs) -> None:
+    """logrotate without copytruncate, or Python's RotatingFileHandler."""
+    logs.append("the last line before\n")
+    logs.log.rename(logs.folder / "rank0.log.1")
+    logs.log.write_text("the first line after\n")
+    assert sorted(logs.new().splitlines()) == [b"the first line after", b"the last line before"]
 
 
-def test_before_the_first_step_it_starts(logs: Path) -> None:
-    run = Run(logs)
-    run.prints("hello")
-    assert run.board.phase() == phases.START
+def test_a_truncated_file_is_read_again_and_its_copy_is_old(logs: Logs) -> None:
+    """logrotate's copytruncate; or a file that grew beyond its earlier size since."""
+    (logs.folder / "rank0.log.1").write_bytes(logs.log.read_bytes())
+    os.truncate(logs.log, 0)
+    logs.append("after the cut\n")
+    first = logs.new()
+    assert logs.new() + first == b"after the cut\n"
+    logs.log.write_text(steps(0, 10))
+    logs.new()
+    logs.log.write_text(steps(100, 140))
+    assert logs.new() == steps(100, 140).encode()
 
 
-def test_secrets_of_a_line_are_masked(logs: Path) -> None:
-    run = Run(logs)
-    run.prints("logging in with WANDB_API_KEY=5f2b9c0d1e8a7f6b5c4d3e2f1a0b9c8d7e6f5a4b")
-    assert "5f2b9c0d" not in run.board.rows["rank 0"].line
+def test_files_and_folders_may_appear_and_disappear(tmp_path: Path) -> None:
+    with pytest.raises(PathMissing):
+        Follower([str(tmp_path / "nosuch")])
+    logs = Logs(tmp_path, "")
+    late = tmp_path / "attempt_0" / "rank3.log"
+    late.parent.mkdir()
+    late.write_text("here I am\n")
+    assert logs.new() == b"here I am\n"
+    late.unlink()
+    assert logs.new() == b"" and logs.follower.known == [str(logs.log)]
 
 
-def test_the_rhythm_of_what_was_there_before(logs: Path) -> None:
-    """Who begins to watch in the middle knows from the stamps that an evaluation takes 40 s."""
-    lines = []
-    for n in range(200):
-        at = 2 * n + (40 if n >= 100 else 0)
-        lines.append(f"2026-11-23 10:{at // 60:02}:{at % 60:02},000 INFO step {n} loss 0.5\n")
-    (logs / "rank0.log").write_text("".join(lines))
+def test_of_existing_files_and_of_floods_only_the_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old lines cost neither time nor memory; the first ones show the line format."""
+    monkeypatch.setattr(follow, "TAIL", 2000)
+    logs = Logs(tmp_path, steps(0, 5000))
+    (piece,) = logs.follower.new()
+    assert piece.old and len(piece.text) <= 2000 and b"step 4999 " in piece.text
+    assert piece.head.startswith(b"2026-11-23 10:00:00,000 INFO step 0 ") and len(piece.head) <= follow.HEAD
+    monkeypatch.setattr(follow, "PIECE", 1000)
+    logs.append(steps(5000, 9000))
+    assert len(text := logs.new()) <= 1000 and b"step 8999 " in text
+
+
+def test_a_line_without_an_end_is_bounded(logs: Logs) -> None:
+    logs.append("y" * (3 * follow.LINE))
+    logs.new()
+    assert all(len(file.rest) <= follow.LINE for file in logs.follower._files.values())
+
+
+def test_a_new_step_or_a_new_kind_of_line_is_progress_and_repetitions_are_not(empty: Logs) -> None:
+    """A rank that waits may report it every few seconds without end."""
+    assert empty.prints("chunk abc") and empty.prints("chunk abc"), "no line has named a step"
+    assert empty.prints("epoch 0 step 1 loss 0.5")
+    assert empty.prints("epoch 0 step 2 loss 0.4")
+    assert empty.board.rows["rank 0"].step == 2
+    assert not empty.prints("epoch 0 step 2 loss 0.4")
+    assert empty.prints("still waiting for shard 17 (5 s)")
+    assert not empty.prints("still waiting for shard 17 (10 s)")
+    assert not empty.prints("still waiting for shard 18 (15 s)")
+    assert empty.prints("shard 17 has come")
+
+
+def test_phases_of_a_run_and_its_masked_secrets(empty: Logs) -> None:
+    empty.prints("logging in with WANDB_API_KEY=5f2b9c0d1e8a7f6b5c4d3e2f1a0b9c8d7e6f5a4b")
+    assert "5f2b9c0d" not in empty.board.rows["rank 0"].line
+    assert empty.board.phase() == phases.START
+    empty.prints("epoch 0 step 1 loss 0.5")
+    assert empty.board.phase() == ""
+    empty.prints("Training finished.")
+    assert empty.board.phase() == board.END
+
+
+def test_the_rhythm_of_existing_lines_is_learned(tmp_path: Path) -> None:
+    """Their timestamps show that an evaluation takes 40 s."""
+    seconds = [2 * n + (40 if n >= 100 else 0) for n in range(200)]
+    lines = (f"2026-11-23 10:{at // 60:02}:{at % 60:02},000 INFO step {n} loss 0.5\n" for n, at in enumerate(seconds))
     rhythm = Rhythm(Settings(patience=10.0))
-    for piece in Follower([str(logs)]).new():
-        state.learn(rhythm, piece)
+    for piece in Logs(tmp_path, "".join(lines)).follower.new():
+        board.learn(rhythm, piece)
     assert rhythm.usual == 2.0 and max(rhythm.longest.values()) == 42.0
 
 
-# ── whose ranks ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize(
-    ("prints", "written", "ours"),
+    ("output", "written", "expected"),
     [
-        ("here", 50.0, True),  # into the log
-        ("pipe:[77]", 200.0, True),  # into a pipe, whose other end nobody knows
+        ("rank0.log", 50.0, True),
+        ("pipe:[77]", 200.0, True),  # whose other end is unknown
         ("pipe:[77]", 50.0, False),  # and the log is older than the rank
-        ("elsewhere", 200.0, False),  # into a log of another job
+        ("other.log", 200.0, False),  # a log of another job
     ],
 )
-def test_which_ranks_are_those_of_the_logs(
-    logs: Path, monkeypatch: pytest.MonkeyPatch, prints: str, written: float, ours: bool
+def test_ranks_of_another_job_on_this_host_are_not_those_of_the_logs(
+    empty: Logs, monkeypatch: pytest.MonkeyPatch, output: str, written: float, expected: bool
 ) -> None:
-    """The logs of a job that is dead, on a host where another one runs: its ranks are not this job's."""
-    log, other = logs / "rank0.log", logs.parent / "other.log"
-    log.write_text("x\n")
-    other.write_text("y\n")
+    (empty.folder / "other.log").touch()
+    os.utime(empty.log, (written, written))
     rank = Rank(0, 4711, 1, 0, "S", 100.0, "RANK", "run-1")
-    goes = {"here": str(log), "elsewhere": str(other)}.get(prints, prints)
     monkeypatch.setattr(here, "live", lambda _: ([rank], None))
-    monkeypatch.setattr(whose, "outputs", lambda _: {goes})
-    found = whose.Ours()
-    found.look([str(log)], (), written, 0.0, soon=True)
-    assert bool(found.found) == ours
+    path = str(empty.folder / output) if output.endswith(".log") else output
+    monkeypatch.setattr(local_ranks, "outputs", lambda _: {path})
+    local = local_ranks.LocalRanks()
+    local.look([str(empty.log)], (), 0.0, soon=True)
+    assert bool(local.found) == expected

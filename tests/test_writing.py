@@ -1,4 +1,4 @@
-"""Several outputs in one run: each format finds its file, nothing is dropped in silence, a failure costs no other."""
+"""Several outputs in one run: each format finds its file, none is dropped, a failure costs no other."""
 
 from __future__ import annotations
 
@@ -31,19 +31,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ([], [], [("html", "postmortem-report.html")]),
         (["md"], [], [("md", None)]),
-        (
-            ["html", "json", "md"],
-            ["r.html", "r.json"],
-            [("html", "r.html"), ("json", "r.json"), ("md", None)],
-        ),
+        (["html", "json", "md"], ["r.html", "r.json"], [("html", "r.html"), ("json", "r.json"), ("md", None)]),
         (["json", "md"], ["r.md"], [("md", "r.md"), ("json", None)]),  # by suffix, not by place
-        (["md"], ["r.json"], [("md", "r.json")]),  # what is said counts
+        (["md"], ["r.json"], [("md", "r.json")]),  # the option has priority
         (["json", "md"], ["a.txt", "b.txt"], [("json", "a.txt"), ("md", "b.txt")]),
-        (
-            [],
-            ["r.html", "r.json", "e.jsonl"],
-            [("html", "r.html"), ("json", "r.json"), ("ndjson", "e.jsonl")],
-        ),
+        ([], ["r.html", "r.json", "e.jsonl"], [("html", "r.html"), ("json", "r.json"), ("ndjson", "e.jsonl")]),
         (["html"], ["-"], [("html", None)]),
         (["junit"], ["r.html", "r.md"], [("html", "r.html"), ("md", "r.md"), ("junit", None)]),
         (["html", "md"], ["r.md"], [("md", "r.md"), ("html", "postmortem-report.html")]),
@@ -57,18 +49,17 @@ def test_each_format_finds_its_file(
 
 
 @pytest.mark.parametrize(
-    ("forms", "outputs", "said"),
+    ("forms", "outputs", "error"),
     [
         (["json", "md"], [], "json and md would all go to standard output"),
         (["json", "json"], ["r.json", "r.json"], "two formats would go to r.json"),
         ([], ["r.html", "./r.html"], "two formats would go to r.html"),
     ],
 )
-def test_no_output_is_dropped_in_silence(forms: list[str], outputs: list[str], said: str, here: Path) -> None:
-    """Of two `--format` only the last was written."""
-    with pytest.raises(UsageError, match=said) as error:
+def test_no_output_is_dropped(forms: list[str], outputs: list[str], error: str, here: Path) -> None:
+    with pytest.raises(UsageError, match=error) as raised:
         targets([Format(form) for form in forms], outputs, ["logs"])
-    assert error.value.hint
+    assert raised.value.hint
 
 
 def test_four_outputs_of_one_run(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -76,11 +67,11 @@ def test_four_outputs_of_one_run(here: Path, capfd: pytest.CaptureFixture[str]) 
     assert run(["analyze", LOGS, *words, "--format", "junit"]) == 0
     for name, begins in BEGINS.items():
         assert (here / name).read_text().startswith(begins)
-    said = capfd.readouterr()
-    assert said.out.startswith("<?xml") and "r.html, r.json, r.md, r.csv" in " ".join(said.err.split())
+    shown = capfd.readouterr()
+    assert shown.out.startswith("<?xml") and "r.html, r.json, r.md, r.csv" in " ".join(shown.err.split())
 
 
-def test_brief_is_for_the_formats_that_have_a_short_form(here: Path) -> None:
+def test_brief_applies_to_json_and_markdown(here: Path) -> None:
     assert run(["analyze", LOGS, "-o", "r.html", "-o", "r.json", "-o", "r.md", "--brief"]) == 0
     assert json.loads((here / "r.json").read_text())["schema"] == "postmortem/brief/1"
     assert len((here / "r.md").read_text()) <= 3000 and "<!doctype html>" in (here / "r.html").read_text()
@@ -90,20 +81,20 @@ def test_brief_is_for_the_formats_that_have_a_short_form(here: Path) -> None:
 def test_a_failed_write_costs_no_other_output(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """/dev/full is a disk without room."""
     assert run(["analyze", LOGS, "-f", "html", "-o", "/dev/full", "-f", "json", "-o", "r.json"]) == 1
-    said = capfd.readouterr().err
-    assert "could not write /dev/full: No space left on device" in said and "free space there" in said
+    error = capfd.readouterr().err
+    assert "could not write /dev/full: No space left on device" in error and "free space there" in error
     assert json.loads((here / "r.json").read_text())["schema"] == "postmortem/incident/1"
-    assert "report   r.json" in said
+    assert "report   r.json" in error
 
 
-def test_quiet_says_nothing_but_errors(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_quiet_prints_only_errors(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["analyze", LOGS, "--quiet"]) == 0
     assert capfd.readouterr() == ("", "") and (here / "postmortem-report.html").exists()
     assert run(["analyze", "no/such/place", "--quiet"]) == 2
     assert "no such file" in capfd.readouterr().err
 
 
-def test_binary_data_is_not_thrown_at_a_terminal() -> None:
+def test_binary_data_is_not_written_to_a_terminal() -> None:
     ours, theirs = pty.openpty()
     words = [sys.executable, "-m", "postmortem", "analyze", LOGS, "--format", "parquet"]
     done = subprocess.run(words, stdout=theirs, stderr=subprocess.PIPE, check=False, timeout=60)

@@ -1,6 +1,24 @@
 """Events of one source, from its hits and their context. One module per family of lines; none knows verdicts.
 
-A parser never raises on content: an unreadable line yields nothing.
+A parser never raises on content: an unreadable line yields nothing. `Event.fields` has these keys, where known:
+
+all kinds        local_rank, writer (of the line), quoted (in a pasted mail)
+pattern          the captures of the pattern; on the line of another event also its keys
+exception        type, message, line, frames, code, collective; own, source (code of the innermost frame), opened,
+                 table (a value for each rank), reported_by; as flags: interrupted, wrapper, chained, excepthook,
+                 logged, ignored, headless, last_error. Also `uttered`: logged, and not the writer's last line
+cut              opened
+crash, stack     frames, own, code, collective, tool; of a crash signal, line, current, terminate, what; of a stack
+                 state, child, asked, after, still
+exit             exitcode, local_rank, block (of torchrun) or told_by
+fault            says (read by patterns), detail, library, peer, path, warned; of a waiting task comm and pid
+identity, pid    said_rank, said_worker, world, pid, gpu, bus, torch, nccl
+progress, worked, finished    step, loss; by (count, loss, answer, up, result); last_word
+line, notice     first, last, milestone; words (shapes of the last lines), cries (reports an error)
+anew             grew (the line where the count last grew), first
+sync             family, columns, values, times, lines
+recorder         entries, pending, status, groups, version, whole, frames, own, code
+process, counter, oom-tasks    state, wchan, command, ppid; oom_kill; tasks
 """
 
 from __future__ import annotations
@@ -13,20 +31,9 @@ from functools import lru_cache
 import regex
 
 from postmortem import scan
-from postmortem.blocks import (
-    cut_logs,
-    faulthandler,
-    faults,
-    flight_recorder,
-    kernel_waits,
-    own_verdict,
-    progress,
-    sieve,
-    stacks,
-    torchrun,
-    traceback,
-)
+from postmortem.blocks import faults, flight_recorder, own_verdict, progress, stacks, torchrun, traceback
 from postmortem.blocks.guard import Guard
+from postmortem.blocks.sieve import Sieve
 from postmortem.formats import envelope, tables, unwrap
 from postmortem.formats.envelope import Style
 from postmortem.formats.excerpt import Excerpt, first_lines
@@ -36,18 +43,18 @@ from postmortem.library.regexes import PATIENCE
 from postmortem.model import Event, Hit, Match, Pattern, Scanned, Skip, Source
 from postmortem.model.digits import whole
 from postmortem.privacy import may_hold, window
-from postmortem.scan.engine import NUMBER, TIRED
+from postmortem.scan.engine import TIRED
 
 _PARSERS: tuple[tuple[Signature, Callable[[Excerpt], Iterator[Event]]], ...] = (
     (traceback.OPENER, traceback.parse),
     (traceback.HEADLESS, traceback.parse_headless),
-    (faulthandler.OPENER, faulthandler.parse),
-    (faulthandler.DUMP, faulthandler.parse_dump),
+    (stacks.OPENER, stacks.parse_crash),
+    (stacks.DUMP, stacks.parse_dump),
     (torchrun.OPENER, torchrun.parse),
     (tables.OOM, tables.oom_tasks),
     (faults.OPENER, faults.parse),
     (faults.LIBRARY, faults.parse_library),
-    (kernel_waits.OPENER, kernel_waits.parse),
+    (faults.WAITING, faults.parse_waiting),
     (own_verdict.OPENER, own_verdict.parse),
 )
 OPENERS = tuple(opener for opener, _ in _PARSERS)
@@ -95,8 +102,6 @@ def parse(
         kinds = _ORDINARY[source.kind]
         found = guard.events(None, progress.parse, source, scanned.samples, style, lines)
         events += found if kinds is None else [e for e in found if e.kind in kinds]
-        if kinds is None and len(scanned.samples) == 1 and scanned.bytes <= cut_logs.MOST:
-            events += guard.events(None, cut_logs.parse, source, scanned.samples[0].text, style)
     events = own_verdict.without(events)
     events = guard.call(events, lambda: _together(events, library, guard))
     return sorted(events, key=lambda e: (e.where.line or 0, e.kind, e.pattern or ""))
@@ -171,24 +176,22 @@ def _one_exception_per_line(events: list[Event]) -> list[Event]:
     seen = {e.where.line for e in events if e.kind == "exception" and not e.fields.get("headless")}
     out = []
     for e in sorted(events, key=lambda e: e.kind == "uttered"):
+        if not e.fields.get("headless") or e.where.line not in seen:
+            out.append(e)
         if e.fields.get("headless"):
-            if e.where.line in seen:
-                continue
             seen.add(e.where.line)
-        out.append(e)
     return out
 
 
 def _with_frames(events: list[Event]) -> list[Event]:
     """A pattern on an exception's line gets the exception's frames."""
-    exceptions = {e.where.line: e for e in events if e.kind in ("exception", "crash") and e.where.line is not None}
+    exceptions = {e.where.line or 0: e for e in events if e.kind in ("exception", "crash")}
     out = []
     for e in events:
-        found = exceptions.get(e.where.line) if e.kind == "pattern" and e.where.line is not None else None
-        if found is not None:
+        if e.kind == "pattern" and e.where.line and (found := exceptions.get(e.where.line)) is not None:
             adopts = e.rank is None or found.fields.get("reported_by") == "parent"
             e = e._replace(fields={**found.fields, **e.fields}, rank=found.rank if adopts else e.rank)
-            if e.time is None and found.time is not None:
+            if e.time is None:
                 e = e._replace(time=found.time, clock=found.clock, sigma=found.sigma, raw_time=found.raw_time)
         out.append(e)
     return out
@@ -199,13 +202,12 @@ def _with_last_errors(events: list[Event]) -> list[Event]:
     is dropped: the exception is read with its frames."""
     last = {e.where.line for e in events if e.kind == "fault" and e.fields.get("warned")}
     raised = {e.where.line for e in events if e.kind == "exception"} - last
-    out = []
-    for e in events:
-        if e.kind in ("pattern", "fault") and e.where.line in last:
-            e = e._replace(fields={**e.fields, "last_error": True})
-        if e.kind != "fault" or e.where.line not in raised:
-            out.append(e)
-    return out
+    marked = ({**e.fields, "last_error": True} if e.where.line in last else e.fields for e in events)
+    return [
+        e._replace(fields=fields) if e.kind in ("pattern", "fault") else e
+        for e, fields in zip(events, marked, strict=True)
+        if e.kind != "fault" or e.where.line not in raised
+    ]
 
 
 # ── patterns that read a decisive line (`on: exception`) ────────────────────────────────────────────────────
@@ -222,15 +224,20 @@ class _Decisive:
             for v in p.variants:
                 if kind := v.on or ("warned" if "NCCL WARN" in v.regex else ""):
                     self.variants.setdefault(kind, []).append((p, v.regex))
-        self.gated = lru_cache(maxsize=None)(self._gated)
+        # a user's own regex has no gate, and a time limit
+        self.sieves = {
+            kind: Sieve({str(n): regex if shipped(p) else "" for n, (p, regex) in enumerate(variants)})
+            for kind, variants in self.variants.items()
+        }
         self.compiled = lru_cache(maxsize=None)(regex.compile)
         self.read = lru_cache(maxsize=4096)(self._read)  # a thousand ranks raise the same exception
 
     def _read(self, kind: str, text: str) -> tuple[tuple[Pattern, dict[str, str] | None], ...]:
         """The patterns that match a line, and their captures; None if the match took too long."""
         found: dict[str, tuple[Pattern, dict[str, str] | None]] = {}
-        for pattern, expression in self._candidates(kind, text):
-            if pattern.id in found:
+        may = self.sieves[kind].may(text) if kind in self.sieves else 0
+        for n, (pattern, expression) in enumerate(self.variants.get(kind, ())):
+            if pattern.id in found or not may >> n & 1:
                 continue
             try:
                 m = self._search(pattern, expression, text)
@@ -243,25 +250,7 @@ class _Decisive:
                 found[pattern.id] = (pattern, _unsplit(captures, text))
         return tuple(found.values())
 
-    def _candidates(self, kind: str, text: str) -> list[tuple[Pattern, str]]:
-        """The variants without a gate, and those with a gate that matches. A gate reads single lines."""
-        variants = self.variants.get(kind, [])
-        if not variants or "\n" in text:
-            return variants
-        signatures, gated = self.gated(kind)
-        engine = scan.own_engine((self, kind), lambda: signatures, prefer="re2")
-        passed = {gated[hit & NUMBER] for hit in engine.find(text.encode("utf-8", "replace"))}
-        ungated = set(range(len(variants))).difference(gated)
-        return [variants[n] for n in sorted(passed | ungated)]
-
-    def _gated(self, kind: str) -> tuple[list[Signature], list[int]]:
-        """The gates of a kind's variants, and the variant of each. A user's own regex has none."""
-        gates = {n: sieve.gate_of(r) for n, (p, r) in enumerate(self.variants[kind]) if shipped(p)}
-        found = {n: gate for n, gate in gates.items() if gate}
-        return [Signature(str(n), gate, gate) for n, gate in found.items()], list(found)
-
     def _search(self, pattern: Pattern, expression: str, text: str) -> regex.Match[str] | None:
-        """One search; a user's own regex has a time limit."""
         if shipped(pattern):
             return self.compiled(expression).search(text)
         if self.tired[pattern.id] >= TIRED:
@@ -275,9 +264,7 @@ _decisive = lru_cache(maxsize=8)(_Decisive)
 def _on_events(events: list[Event], library: Library, guard: Guard) -> Iterator[Event]:
     """An event for each pattern that matches the decisive line of an event."""
     read = _decisive(library).read
-    named: set[tuple[int | None, str | None]] = {
-        (e.where.line, e.pattern) for e in events if e.kind == "pattern" and e.where.line is not None
-    }
+    named = {(e.where.line or 0, e.pattern) for e in events if e.kind == "pattern"}
     for event in list(events):
         for kind, text, extra in _readings(event):
             for pattern, captures in read(kind, text):
@@ -286,9 +273,10 @@ def _on_events(events: list[Event], library: Library, guard: Guard) -> Iterator[
                     continue
                 if pattern.frame and regexes.search(pattern.frame, _innermost(event)) is None:
                     continue
-                if kind in ("fault", "warned") and (event.where.line, pattern.id) in named:
+                at = event.where.line or 0
+                if kind in ("fault", "warned") and at and (at, pattern.id) in named:
                     continue
-                named.add((event.where.line, pattern.id))
+                named.add((at, pattern.id))
                 fields = {k: v for k, v in event.fields.items() if k not in ("says", "warned")} | extra | captures
                 yield event._replace(kind="pattern", pattern=pattern.id, severity=pattern.severity, fields=fields)
 
@@ -296,10 +284,9 @@ def _on_events(events: list[Event], library: Library, guard: Guard) -> Iterator[
 def _readings(event: Event) -> Iterator[tuple[str, str, dict[str, object]]]:
     """The texts of an event that patterns read: its decisive line, and the fault in it."""
     if event.kind == "fault":
-        if event.fields.get("warned"):
-            yield "warned", str(event.fields["warned"]), {}
-        if event.fields.get("says"):
-            yield "fault", str(event.fields["says"]), {}
+        for kind, name in (("warned", "warned"), ("fault", "says")):
+            if event.fields.get(name):
+                yield kind, str(event.fields[name]), {}
         return
     line = str(event.fields.get("line", event.text))
     if event.kind == "uttered":

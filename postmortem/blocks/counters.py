@@ -14,62 +14,37 @@ mark), `values`, `times`, `lines`. The first column counts how often the numbers
 
 from __future__ import annotations
 
-import re
 import zlib
 from array import array
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
-from postmortem.formats.excerpt import Line
-from postmortem.model import Event, Source, Where, speaker_in
+from postmortem.formats import forms
+from postmortem.formats.excerpt import Line, line_event
+from postmortem.model import Event, Source
 from postmortem.model.digits import whole
-from postmortem.privacy import cut
 
-MARKS = 300  # kept for each writer: more do not make a clock better
+MARKS = 300  # of each writer: more do not make a clock better
 FAMILIES = 16
 COLUMNS = 4
 TOKENS = 8
-
-_COUNTER = re.compile(  # but not the place in the code that some loggers print: `trainer:fit:88`, `train.py:31`
-    r"(?:(?<![\w:./])(?P<name>[A-Za-z][A-Za-z_]{1,24})\"?\]?[ =:#\[(/]{1,12}"
-    r"|(?<=[:./])(?P<behind>[A-Za-z][A-Za-z_]{1,24})\"?\]?[ =#\[(/][ =:#\[(/]{0,11})"
-    r"(?P<value>\d{1,12})(?![\w.%:-])"
-)
-_NAME_OF_SOMEONE = re.compile(
-    (
-        r"(?:\w*_)?(?:rank|p?pid|tid|worker|node|host|gpu|device|cuda|port|world|size|nranks|line|code"
-        r"|exitcode|status|signal|version|seed|of)s?"
-    ),
-    re.IGNORECASE,
-)
-_TOKEN = re.compile(r"\d+(?:[.,:]\d+)*(?:[eE][-+]?\d+)?[A-Za-z%]*|[A-Za-z_]+")
-_UNKNOWN = frozenset({"nan", "inf"})  # a loss that was a number before
-_TOGETHER = re.compile(
-    r"\b(?:process group|rendezvous|barrier|all ranks|communicator|Init)\b.{0,40}"
-    r"\b(?:ready|done|complete[d]?|COMPLETE|passed|reached|joined)\b"
-    r"|\b(?:initiali[sz]ed|joined|synchroni[sz]ed)\b.{0,40}\b(?:process group|rendezvous|communicator"
-    r"|all ranks|distributed)\b"
-    r"|\b(?:process group|distributed|communicator)\b.{0,40}\b(?:initiali[sz]ed|joined)\b"
-    r"|All distributed processes registered|\bcheckpoint\b.{0,40}\bsaved\b|\bsaved\b.{0,40}\bcheckpoint\b",
-)
-_MAY_COUNT = re.compile(r"[ =:#\[(/]\d")  # cheap looks before the long ones
-_MAY_JOIN = re.compile(r"group|anks|arrier|endezvous|ommunicator|Init|joined|ynchroni|istributed|heckpoint")
-_NOT_YET = re.compile(r"\bnot\b|\bwaiting\b|\bfail|\berror\b|\btimed? ?out\b", re.IGNORECASE)
+_REGEXES = forms.regexes("blocks/counters")
 
 Key = tuple[str, str]  # form, clock
+Row = tuple[int, ...]
 
 
+@dataclass
 class _Family:
     """The marks of one form of line by one writer."""
 
-    __slots__ = ("first", "lines", "rows", "sigma", "tail_from", "times")
-
-    def __init__(self, first: Line) -> None:
-        self.first = first
-        self.rows: list[tuple[int, ...]] = []
-        self.times = array("d")
-        self.lines = array("q")
-        self.sigma = 0.0
-        self.tail_from: int | None = None
+    first: Line
+    rank: int | None
+    rows: list[Row] = field(default_factory=list)
+    times: array[float] = field(default_factory=lambda: array("d"))
+    lines: array[int] = field(default_factory=lambda: array("q"))
+    sigma: float = 0.0
+    tail_from: int | None = None
 
 
 class Counters:
@@ -81,18 +56,13 @@ class Counters:
     def read(self, line: Line, rank: int | None, gap: bool) -> None:
         """Add a line. `gap`: lines before it were not read."""
         env = line.envelope
-        if env.stamp is None or env.stamp.clock == "boot":
-            return
-        form = form_of(env.body)
-        if form is None:
+        if env.stamp is None or env.stamp.clock == "boot" or (form := form_of(env.body)) is None:
             return
         families = self.writers.setdefault((rank, env.host, env.local_rank), {})
         key = (form[0], env.stamp.clock)
-        family = families.get(key)
-        if family is None:
-            if len(families) >= 4 * FAMILIES:
-                return
-            family = families[key] = _Family(line)
+        if key not in families and len(families) >= 4 * FAMILIES:
+            return
+        family = families.setdefault(key, _Family(line, rank))
         if gap and family.tail_from is None:
             family.tail_from = len(family.rows)
         family.rows.append(form[1])
@@ -102,112 +72,77 @@ class Counters:
 
     def events(self, source: Source) -> Iterator[Event]:
         """One packed event for each family, the largest first, at most MARKS marks for each writer."""
-        for (rank, host, local), families in self.writers.items():
+        for families in self.writers.values():
             left = MARKS
             ordered = sorted(families.items(), key=lambda item: (-len(item[1].rows), item[0]))
             for (name, _), family in ordered[:FAMILIES]:
-                kept = _chosen(family, left)
-                left -= len(kept)
-                if kept:
-                    yield _event(source, rank, host, local, name, family, kept)
+                if chosen := _chosen(family, left):
+                    left -= len(chosen)
+                    yield _event(source, name, family, chosen)
 
 
-def form_of(body: str) -> tuple[str, tuple[int, ...]] | None:
+def form_of(body: str) -> tuple[str, Row] | None:
     """The form of a line and its whole numbers: `epoch # step # loss ~` and (0, 15).
     None for lines that show no progress."""
     head = body[:400]
-    for m in _COUNTER.finditer(head) if _MAY_COUNT.search(head) else ():
-        if not _NAME_OF_SOMEONE.fullmatch(m["name"] or m["behind"]):
-            return _form(body, m.start())
-    if _MAY_JOIN.search(head) and _TOGETHER.search(head) and not _NOT_YET.search(head):
-        words = [t.lower() for t in _TOKEN.findall(head) if not t[0].isdecimal()]
+    for m in _REGEXES["counter"].finditer(head) if _REGEXES["may-count"].search(head) else ():
+        if not _REGEXES["identity"].fullmatch(m["name"] or m["behind"]):
+            return _form(body[m.start() : m.start() + 160])
+    may_join = _REGEXES["may-join"].search(head) and _REGEXES["together"].search(head)
+    if may_join and not _REGEXES["not-yet"].search(head):
+        words = [t.lower() for t in _REGEXES["token"].findall(head) if not t[0].isdecimal()]
         return "once " + " ".join(words[-6:]), ()
     return None
 
 
-def _form(body: str, start: int) -> tuple[str, tuple[int, ...]]:
+def _form(text: str) -> tuple[str, Row]:
     shape: list[str] = []
     numbers: list[int] = []
-    for token in _TOKEN.findall(body[start : start + 160])[:TOKENS]:
+    for token in _REGEXES["token"].findall(text)[:TOKENS]:
         if token.isdecimal() and len(token) <= 15:
             shape.append("#")
-            if len(numbers) < COLUMNS:
-                numbers.append(whole(token))
-        elif token[0].isdecimal() or token.lower() in _UNKNOWN:
-            shape.append("~")
-        else:
-            shape.append(token.lower())
-    return " ".join(shape), tuple(numbers)
+            numbers.append(whole(token))
+        else:  # a loss that was a number may become nan
+            shape.append("~" if token[0].isdecimal() or token.lower() in ("nan", "inf") else token.lower())
+    return " ".join(shape), tuple(numbers[:COLUMNS])
 
 
-def _lives(family: _Family) -> list[int]:
-    """How often the numbers had started anew before each mark;
-    behind a gap how often they will, less than zero."""
+def _restarts(family: _Family) -> list[int]:
+    """The number of restarts of the counter before each mark; behind a gap the number of those to come, negative."""
     rows = family.rows
-    lives, life = [], 0
+    found, count = [], 0
     for i, row in enumerate(rows):
-        if i and row < rows[i - 1]:
-            life += 1
-        lives.append(life)
-    if life * 5 > len(rows):
+        count += i > 0 and row < rows[i - 1]
+        found.append(count)
+    if count * 5 > len(rows):
         return [0] * len(rows)  # these numbers do not count
     if family.tail_from is not None:
-        lives[family.tail_from :] = [n - life - 1 for n in lives[family.tail_from :]]
-    return lives
+        found[family.tail_from :] = [n - count - 1 for n in found[family.tail_from :]]
+    return found
 
 
-def _chosen(family: _Family, most: int) -> list[tuple[int, tuple[int, ...]]]:
-    """Marks to keep, as index and row. Of many the same ones on every rank,
+def _chosen(family: _Family, most: int) -> list[tuple[int, Row]]:
+    """The marks to store, as index and row. Of many the same ones on every rank,
     whatever it printed besides; the last ones always."""
-    rows = [(life, *row) for life, row in zip(_lives(family), family.rows, strict=True)]
-    first: dict[tuple[int, ...], int] = {}
+    rows = [(restarts, *row) for restarts, row in zip(_restarts(family), family.rows, strict=True)]
+    first: dict[Row, int] = {}
     for i, row in enumerate(rows):
         first.setdefault(row, i)
-    if not family.rows[0]:
-        first = dict(list(first.items())[:1])
-    indices = sorted(first.values())
+    indices = sorted(first.values()) if family.rows[0] else [0]
     if len(indices) > most:
         recent = indices[-min(10, most) :] if most else []
-        by_lot = sorted(
-            indices[: len(indices) - len(recent)], key=lambda i: (zlib.crc32(repr(rows[i][:3]).encode()), i)
-        )
-        indices = sorted([*by_lot[: most - len(recent)], *recent])
+        others = indices[: len(indices) - len(recent)]
+        others.sort(key=lambda i: (zlib.crc32(repr(rows[i][:3]).encode()), i))  # in an order that all ranks share
+        indices = sorted([*others[: most - len(recent)], *recent])
     return [(i, rows[i]) for i in indices]
 
 
-def _event(
-    source: Source,
-    rank: int | None,
-    host: str | None,
-    local: int | None,
-    name: str,
-    family: _Family,
-    kept: list[tuple[int, tuple[int, ...]]],
-) -> Event:
-    env = family.first.envelope
-    assert env.stamp is not None
+def _event(source: Source, name: str, family: _Family, chosen: list[tuple[int, Row]]) -> Event:
     fields: dict[str, object] = {
         "family": name,
-        "columns": len(kept[0][1]),
-        "values": array("q", [n for _, row in kept for n in row]),
-        "times": array("d", [family.times[i] for i, _ in kept]),
-        "lines": array("q", [family.lines[i] for i, _ in kept]),
+        "columns": len(chosen[0][1]),
+        "values": array("q", [n for _, row in chosen for n in row]),
+        "times": array("d", [family.times[i] for i, _ in chosen]),
+        "lines": array("q", [family.lines[i] for i, _ in chosen]),
     }
-    if (where := local if local is not None else source.local_rank) is not None:
-        fields["local_rank"] = where
-    return Event(
-        kind="sync",
-        where=Where(source.path, family.first.number, None, env.line),
-        text=cut(family.first.text, 200),
-        time=env.stamp.time,
-        clock=env.stamp.clock,
-        sigma=family.sigma,
-        raw_time=env.stamp.raw,
-        rank=rank,
-        host=source.host or host,
-        attempt=source.attempt,
-        run=source.run,
-        fields=fields,
-        source_kind=source.kind,
-        speaker=speaker_in(source.kind, rank=rank),
-    )
+    return line_event(source, "sync", family.first, family.rank, fields, 200)._replace(sigma=family.sigma)

@@ -16,33 +16,31 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import sys
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from postmortem.blocks.counters import MARKS
-from postmortem.blocks.frames import code_line, is_own
+from postmortem.blocks.frames import stack_fields
 from postmortem.blocks.plain_pickle import PlainPickleError, loads
-from postmortem.formats import plain_json
-from postmortem.formats.excerpt import decode
-from postmortem.model import Event, Source, Where
+from postmortem.formats import forms, plain_json
+from postmortem.formats.excerpt import decode, source_event, timed
+from postmortem.model import Event, Source, Stamp
 from postmortem.model.digits import whole
 from postmortem.privacy import cut
 
 KEPT = 2000  # entries of a dump; the default size of torch's own buffer
 MAX_JSON = 32 << 20
 _FIELDS = ("entries", "pg_status", "pg_config")
-_P2P = re.compile(r":(?:send|recv)\b")
-_OUTPUT = re.compile(r":scatter\b|broadcast_oop")  # only one rank has an input
-_OWN_SIZES = re.compile(r"all_?to_?all|_v\b|_v_")  # each rank may bring another size
-_TRAILING = re.compile(r"(\d{1,6})(?:\.\w+)?$")
+_COUNTS = ("enqueued", "started", "completed")
+_REGEXES = forms.regexes("blocks/exceptions")
+
+Table = dict[object, object]
 
 
 class _Entry(NamedTuple):
-    """One collective, with the values on which all ranks of its group have to agree."""
+    """One collective. On the first four fields all ranks of its group have to agree."""
 
     group: str
     seq: int
@@ -54,10 +52,6 @@ class _Entry(NamedTuple):
     discovered: int  # when its end was noticed; 0 with gloo
     frames: object
 
-    @property
-    def shown(self) -> tuple[str, int, str, str]:
-        return (self.group, self.seq, self.name, self.detail)
-
 
 class _Group(NamedTuple):
     key: str
@@ -65,47 +59,38 @@ class _Group(NamedTuple):
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Dump:
-    version: str
-    entries: tuple[_Entry, ...]  # collectives only, in the order in which they were recorded
-    groups: dict[str, _Group]
-    status: dict[str, dict[str, int | None]]
-    whole: bool  # nothing was overwritten: the entries start with the first one
+Groups = dict[tuple[str, str], _Group]  # by name and description
+Status = dict[str, dict[str, int | None]]  # by group
 
 
 def parse(source: Source, content: bytes) -> Iterator[Event]:
     """Read one dump."""
-    base = Event(
-        kind="unreadable",
-        where=Where(source.path, None),
-        text="",
-        rank=source.rank,
-        host=source.host,
-        attempt=source.attempt,
-        run=source.run,
-        source_kind=source.kind,
-    )
     try:
         document = _read(content)
-    except PlainPickleError as e:
-        text = f"The flight-recorder dump cannot be read: {e}."
-        yield base._replace(text=text, severity="warning", fields={"offset": e.offset})
+    except PlainPickleError as error:
+        text = f"The flight-recorder dump cannot be read: {error}."
+        yield source_event(source, "unreadable", text, severity="warning")
         return
-    dump = _dump(document)
-    rank = source.rank if source.rank is not None else _rank(source.path, document, dump)
-    host = source.host or _word(document.get("host_name")) or None
-    base = base._replace(rank=rank, host=host)
-    yield _event(base, dump)
-    yield from _marks(base, dump)
+    rows = [row for row in _row(document.get("entries"), 20 * KEPT) if isinstance(row, dict)]
+    groups = _find_groups(document, rows)
+    entries = [e for row in rows if (e := _entry(row, groups.get(_named(row)))) is not None]
+    rank = source.rank if source.rank is not None else _rank(source.path, document, groups)
+    base = source_event(source, "recorder", "", rank=rank, host=source.host or _word(document.get("host_name")) or None)
+    last = entries[-KEPT:]
+    fields = {
+        "status": _status(document, rows, groups, entries),
+        "groups": {g.key: {"desc": g.desc, "ranks": g.ranks} for g in groups.values()},
+        "version": _word(document.get("version"), 40),
+        # nothing was overwritten: the entries start with the first one
+        "whole": bool(rows) and _number(rows[0].get("record_id")) == 0 and len(entries) <= KEPT,
+    }
+    yield _event(base, last, fields)
+    yield from _marks(base, last)
 
 
-def _read(content: bytes) -> dict[object, object]:
+def _read(content: bytes) -> Table:
     """The dump as plain data; raises a PlainPickleError, for JSON too."""
-    if content.startswith(b"\x80"):
-        document = loads(content)
-    else:
-        document = _json(content)
+    document = loads(content) if content.startswith(b"\x80") else _json(content)
     if not isinstance(document, dict) or not any(field in document for field in _FIELDS):
         raise PlainPickleError("it has none of the recorder's fields", 0)
     return document
@@ -117,15 +102,16 @@ def _json(content: bytes) -> object:
     try:
         return plain_json.loads(content)
     except json.JSONDecodeError as e:
-        raise PlainPickleError(f"its JSON is broken: {e.msg}", e.pos) from None
+        reason, at = f"its JSON is broken: {e.msg}", e.pos
     except UnicodeDecodeError as e:
-        raise PlainPickleError("its JSON is not UTF-8", e.start) from None
+        reason, at = "its JSON is not UTF-8", e.start
     except plain_json.TooMuch as e:
-        raise PlainPickleError(str(e), 0) from None
+        reason, at = str(e), 0
     except RecursionError:
-        raise PlainPickleError("its JSON is nested too deep", 0) from None
+        reason, at = "its JSON is nested too deep", 0
     except ValueError:  # CPython refuses to read integers of more than 4,300 digits
-        raise PlainPickleError("its JSON has a number that is too long", 0) from None
+        reason, at = "its JSON has a number that is too long", 0
+    raise PlainPickleError(reason, at)
 
 
 # ── values ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -140,12 +126,17 @@ def _word(value: object, most: int = 300) -> str:
 
 
 def _number(value: object) -> int | None:
-    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,19}", value):
+    if isinstance(value, str) and _REGEXES["integer"].fullmatch(value):
         value = whole(value)
     return value if type(value) is int and -(1 << 63) <= value < 1 << 63 else None
 
 
-def _table(value: object) -> dict[object, object]:
+def _natural(value: object) -> int:
+    """A number that is not negative; 0 for all else."""
+    return max(0, _number(value) or 0)
+
+
+def _table(value: object) -> Table:
     return value if isinstance(value, dict) else {}
 
 
@@ -155,14 +146,15 @@ def _row(value: object, most: int) -> list[object]:
 
 def _ranks(value: object) -> tuple[int, ...]:
     """pg_config writes ranks as text: `[0, 1, 2]`."""
-    found = re.findall(r"\d{1,7}", value[: 1 << 20]) if isinstance(value, str) else _row(value, 1 << 17)
+    text = isinstance(value, str)
+    found = _REGEXES["rank-number"].findall(str(value)[: 1 << 20]) if text else _row(value, 1 << 17)
     return tuple(sorted({n for x in found if (n := _number(x)) is not None and n >= 0}))
 
 
 # ── groups ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _named(raw: dict[object, object]) -> tuple[str, str]:
+def _named(raw: Table) -> tuple[str, str]:
     """Name and description of an entry's group. Before version 2 there was only a name."""
     pair = raw.get("process_group", raw.get("pg_name"))
     if isinstance(pair, list | tuple) and pair:
@@ -170,82 +162,59 @@ def _named(raw: dict[object, object]) -> tuple[str, str]:
     return _word(pair) or _word(str(_number(raw.get("pg_id")) or 0)), ""
 
 
-def _find_groups(document: dict[object, object], rows: list[dict[object, object]]) -> dict[tuple[str, str], _Group]:
+def _find_groups(document: Table, rows: list[Table]) -> Groups:
     config = {_word(name): _table(row) for name, row in list(_table(document.get("pg_config")).items())[:4096]}
     names = list(dict.fromkeys(map(_named, rows)))
     names += [(n, d) for n, row in config.items() if n and (n, d := _word(row.get("desc"))) not in names]
+    single = config[""] if set(config) == {""} and len(names) == 1 else {}
     found = {}
     for name, desc in names[:8192]:
-        known = config.get(name)
-        if known is None and set(config) == {""} and len(names) == 1:
-            known = config[""]
-        ranks = _ranks(known.get("ranks")) if known else ()
+        ranks = _ranks(config.get(name, single).get("ranks"))
         found[name, desc] = _Group(_key(name, desc, ranks), desc, ranks)
     return found
 
 
 def _key(name: str, desc: str, ranks: tuple[int, ...]) -> str:
-    """What the ranks of one group call it, all alike.
-    split_group gives the parts of a group one name, so the ranks belong to it."""
+    """The name of a group, the same on all its ranks. split_group gives the parts of a group one name, so the
+    ranks belong to it."""
     if desc == "default_pg":
         return desc
-    shown = (
-        ", ".join(map(str, ranks)) if len(ranks) <= 16 else f"{ranks[0]}, {ranks[1]} … {ranks[-1]}: {len(ranks)} ranks"
-    )
-    return (
-        " ".join(filter(None, (name, desc if desc != "undefined" else "", f"[{shown}]" if ranks else ""))) or "unnamed"
-    )
+    few = len(ranks) <= 16
+    shown = ", ".join(map(str, ranks)) if few else f"{ranks[0]}, {ranks[1]} … {ranks[-1]}: {len(ranks)} ranks"
+    parts = (name, desc if desc != "undefined" else "", f"[{shown}]" if ranks else "")
+    return " ".join(filter(None, parts)) or "unnamed"
 
 
 # ── entries ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _dump(document: dict[object, object]) -> _Dump:
-    raw = document.get("entries")
-    rows = [row for row in _row(raw, 20 * KEPT) if isinstance(row, dict)]
-    groups = _find_groups(document, rows)
-    entries = [e for row in rows if (e := _entry(row, groups.get(_named(row)))) is not None]
-    first = _number(rows[0].get("record_id")) if rows else None
-    return _Dump(
-        version=_word(document.get("version"), 40),
-        entries=tuple(entries[-KEPT:]),
-        groups={g.key: g for g in groups.values()},
-        status=_status(document, rows, groups, entries),
-        whole=first == 0 and len(entries) <= KEPT,
-    )
-
-
-def _entry(row: dict[object, object], group: _Group | None) -> _Entry | None:
+def _entry(row: Table, group: _Group | None) -> _Entry | None:
     """One collective; None for sends and receives, which have no number that the ranks share."""
     name = _word(row.get("profiling_name"), 120)
     seq = _number(row.get("collective_seq_id", row.get("seq_id")))
-    if group is None or seq is None or row.get("is_p2p") is True or _P2P.search(name):
+    if group is None or seq is None or row.get("is_p2p") is True or _REGEXES["p2p"].search(name):
         return None
     state = _word(row.get("state"), 20)
-    done = state == "completed" or (state != "started" and row.get("retired") is True)
-    created = _number(row.get("time_created_ns")) or 0
-    detail = sys.intern(_detail(name, row))  # a thousand dumps repeat the same few
-    discovered = max(0, _number(row.get("time_discovered_completed_ns")) or 0)
     return _Entry(
-        sys.intern(group.key),
+        sys.intern(group.key),  # a thousand dumps repeat the same few
         seq,
         sys.intern(name),
-        detail,
-        done,
+        sys.intern(_detail(name, row)),
+        state == "completed" or (state != "started" and row.get("retired") is True),
         state,
-        max(0, created),
-        discovered,
+        _natural(row.get("time_created_ns")),
+        _natural(row.get("time_discovered_completed_ns")),
         row.get("frames"),
     )
 
 
-def _detail(name: str, row: dict[object, object]) -> str:
+def _detail(name: str, row: Table) -> str:
     """Sizes and types that all ranks must agree on in this operation: `[26122] Float`."""
-    side = "output" if _OUTPUT.search(name) else "input"
+    side = "output" if _REGEXES["one-input"].search(name) else "input"
     sizes, types = row.get(f"{side}_sizes"), row.get(f"{side}_dtypes")
     tensors = sizes if isinstance(sizes, list | tuple) else ()
     kinds = [_word(t, 20) for t in types[:8]] if isinstance(types, list | tuple) else []
-    if _OWN_SIZES.search(name):
+    if _REGEXES["own-sizes"].search(name):
         return ", ".join(dict.fromkeys(kinds))
     shown = []
     for i, dims in enumerate(tensors[:8]):
@@ -257,110 +226,88 @@ def _detail(name: str, row: dict[object, object]) -> str:
     return ", ".join(shown)
 
 
-def _status(
-    document: dict[object, object],
-    rows: list[dict[object, object]],
-    groups: dict[tuple[str, str], _Group],
-    entries: list[_Entry],
-) -> dict[str, dict[str, int | None]]:
-    """The last collective enqueued, started and completed in each group:
-    by the entries, else by pg_status."""
+def _status(document: Table, rows: list[Table], groups: Groups, entries: list[_Entry]) -> Status:
+    """The last collective enqueued, started and completed in each group: by the entries, else by pg_status."""
     by_id = {str(_number(row.get("pg_id"))): groups[_named(row)].key for row in rows if _named(row) in groups}
-    if not by_id:
-        by_id = {"0": next((g.key for g in groups.values() if g.desc == "default_pg"), "default_pg")}
-    found: dict[str, dict[str, int | None]] = {}
+    by_id = by_id or {"0": next((g.key for g in groups.values() if g.desc == "default_pg"), "default_pg")}
+    found: Status = {}
     for pg_id, row in list(_table(document.get("pg_status")).items())[:4096]:
         if (key := by_id.get(_word(pg_id))) is not None:
-            numbers = {
-                what: _number(_table(row).get(f"last_{what}_collective"))
-                for what in ("enqueued", "started", "completed")
-            }
-            found[key] = {what: n if n is not None and n >= 0 else None for what, n in numbers.items()}
+            numbers = {name: _number(_table(row).get(f"last_{name}_collective")) for name in _COUNTS}
+            found[key] = {name: n if n is not None and n >= 0 else None for name, n in numbers.items()}
     recorded: dict[str, list[_Entry]] = {}
     for e in entries:
         recorded.setdefault(e.group, []).append(e)
     for key, own in recorded.items():
-        counts = found.setdefault(key, {"enqueued": None, "started": None, "completed": None})
-        counts["enqueued"] = max(e.seq for e in own)
-        counts["started"] = max((e.seq for e in own if e.state in ("started", "completed")), default=None)
-        counts["completed"] = max((e.seq for e in own if e.done), default=min(e.seq for e in own) - 1)
+        started = (e.seq for e in own if e.state in ("started", "completed"))
+        completed = (e.seq for e in own if e.done)
+        numbers = {
+            "enqueued": max(e.seq for e in own),
+            "started": max(started, default=None),
+            "completed": max(completed, default=min(e.seq for e in own) - 1),
+        }
+        found[key] = found.get(key, {}) | numbers
     return found
 
 
 # ── the event ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _event(base: Event, dump: _Dump) -> Event:
-    pending = [e for e in dump.entries if not e.done]
-    decisive = pending[-1] if pending else dump.entries[-1] if dump.entries else None
-    frames = _frames(decisive.frames) if decisive else []
-    last_ns = max((e.created for e in dump.entries), default=0)
-    fields: dict[str, object] = {
-        "entries": tuple(e.shown for e in dump.entries),
-        "pending": tuple(e.shown for e in pending),
-        "status": dump.status,
-        "groups": {key: {"desc": g.desc, "ranks": g.ranks} for key, g in dump.groups.items()},
-        "version": dump.version,
-        "whole": dump.whole,
-        "frames": tuple(frames),
-        "own": tuple(is_own(file) for file, _, _ in frames),
-        "code": code_line(list(reversed(frames))),
-        "time_ns": last_ns or None,
-    }
-    event = base._replace(kind="recorder", text=_summary(base.rank, dump, decisive, pending), fields=fields)
-    if last_ns:
-        event = event._replace(time=last_ns / 1e9, clock="absolute", sigma=0.001, raw_time=str(last_ns))
-    return event
+def _event(base: Event, entries: list[_Entry], fields: dict[str, Any]) -> Event:
+    pending = [e for e in entries if not e.done]
+    decisive = next(reversed(pending or entries), None)
+    stack = stack_fields(_frames(decisive.frames) if decisive else [])
+    del stack["collective"]
+    last_ns = max((e.created for e in entries), default=0)
+    fields |= {"entries": tuple(e[:4] for e in entries), "pending": tuple(e[:4] for e in pending)}
+    text = _summary(entries, fields["status"], decisive)
+    event = base._replace(text=text if base.rank is None else f"rank {base.rank}: {text}", fields=fields | stack)
+    return timed(event, Stamp(last_ns / 1e9, "absolute", str(last_ns)) if last_ns else None)
 
 
-def _marks(base: Event, dump: _Dump) -> Iterator[Event]:
-    """What clocks can be compared by (see `counters`): the ranks of a group end collective 812 together."""
-    for name in dump.groups:
-        own = [e for e in dump.entries if e.group == name and (e.discovered or e.created)][-MARKS:]
-        timed = [e for e in own if e.discovered] or own
-        if len(timed) > 1:
+def _marks(base: Event, entries: list[_Entry]) -> Iterator[Event]:
+    """Marks to compare clocks by (see `counters`): the ranks of a group end collective 812 together."""
+    for name in dict.fromkeys(e.group for e in entries):
+        own = [e for e in entries if e.group == name and (e.discovered or e.created)][-MARKS:]
+        ended = [e for e in own if e.discovered]
+        marks = ended or own
+        if len(marks) > 1:
+            times = array("d", [(e.discovered or e.created) / 1e9 for e in marks])
             fields: dict[str, object] = {
-                "family": f"recorder {'ended' if timed[0].discovered else 'enqueued'} {name}",
+                "family": f"recorder {'ended' if ended else 'enqueued'} {name}",
                 "columns": 2,
-                "values": array("q", [n for e in timed for n in (0, e.seq)]),
-                "times": array("d", [(e.discovered or e.created) / 1e9 for e in timed]),
-                "lines": array("q", [0] * len(timed)),
+                "values": array("q", [n for e in marks for n in (0, e.seq)]),
+                "times": times,
+                "lines": array("q", [0] * len(marks)),
             }
-            first = fields["times"][0]  # type: ignore[index]
-            yield base._replace(kind="sync", time=first, clock="absolute", fields=fields)
+            yield base._replace(kind="sync", fields=fields, time=times[0], clock="absolute")
 
 
-def _summary(rank: int | None, dump: _Dump, decisive: _Entry | None, pending: list[_Entry]) -> str:
-    who = f"rank {rank}: " if rank is not None else ""
+def _summary(entries: list[_Entry], status: Status, decisive: _Entry | None) -> str:
     if decisive is None:
-        counts = [f"{c['enqueued']} of {key}" for key, c in sorted(dump.status.items()) if c["enqueued"] is not None]
-        return who + (
-            f"last enqueued collective {', '.join(counts[:4])}; no entries" if counts else "no collective recorded"
-        )
-    counts_here = dump.status[decisive.group]
-    last = next(e for e in reversed(dump.entries) if e.group == decisive.group and e.seq == counts_here["enqueued"])
+        counts = [f"{c['enqueued']} of {key}" for key, c in sorted(status.items()) if c["enqueued"] is not None]
+        return f"last enqueued collective {', '.join(counts[:4])}; no entries" if counts else "no collective recorded"
+    numbers = status[decisive.group]
+    last = next(e for e in reversed(entries) if e.group == decisive.group and e.seq == numbers["enqueued"])
     operation = f"{last.name} {last.detail}".strip()
-    text = (
-        f"{who}last enqueued collective {last.seq} of {last.group} ({operation}), {counts_here['completed']} completed"
-    )
-    others = sorted({e.group for e in pending} - {decisive.group})
+    text = f"last enqueued collective {last.seq} of {last.group} ({operation}), {numbers['completed']} completed"
+    others = sorted({e.group for e in entries if not e.done} - {decisive.group})
     return text + (f"; waiting in {', '.join(others[:3])} too" if others else "")
 
 
 def _frames(value: object) -> list[tuple[str, int, str]]:
     """The frames of a collective, most recent first."""
-    found = []
-    for frame in value[:60] if isinstance(value, list | tuple) else ():
-        if isinstance(frame, dict) and (file := _word(frame.get("filename"), 400)):
-            found.append((file, max(0, _number(frame.get("line")) or 0), _word(frame.get("name"), 200)))
-    return found
+    rows = value[:60] if isinstance(value, list | tuple) else ()
+    frames = [frame for frame in rows if isinstance(frame, dict)]
+    found = [(_word(f.get("filename"), 400), _natural(f.get("line")), _word(f.get("name"), 200)) for f in frames]
+    return [frame for frame in found if frame[0]]
 
 
-def _rank(path: str, document: dict[object, object], dump: _Dump) -> int | None:
+def _rank(path: str, document: Table, groups: Groups) -> int | None:
     """The rank of a dump: a field, or the number that torch appends to TORCH_FR_DUMP_TEMP_FILE."""
     for field in ("rank", "global_rank"):
         if (value := _number(document.get(field))) is not None and value >= 0:
             return value
-    known = {rank for g in dump.groups.values() for rank in g.ranks}
-    m = _TRAILING.search(path)
+    known = {rank for g in groups.values() for rank in g.ranks}
+    m = _REGEXES["trailing-number"].search(path)
     return whole(m[1]) if m and whole(m[1]) in known else None

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 from postmortem.formats import forms
+from postmortem.model.digits import whole
 
 _REGEXES = forms.regexes("blocks/exceptions")
 _LIBRARY = _REGEXES["library"]
 _PACKAGES = ("torch", "numpy", "lightning", "transformers", "accelerate", "deepspeed", "ray")
-_COLLECTIVES = {
-    "all_reduce", "broadcast", "barrier", "all_gather", "all_gather_into_tensor", "_all_gather_base",
-    "reduce_scatter", "reduce_scatter_tensor", "reduce", "gather", "scatter", "all_to_all",
-    "all_to_all_single", "send", "recv", "isend", "irecv", "monitored_barrier", "broadcast_object_list",
-    "all_gather_object", "gather_object", "scatter_object_list", "batch_isend_irecv",
-    "_sync_params_and_buffers", "_sync_module_buffers", "_distributed_broadcast_coalesced", "_broadcast_coalesced",
-    "_verify_param_shape_across_processes",
-}  # fmt: skip
-_BACKWARD = {"_engine_run_backward", "backward"}
-_INIT = {
-    "init_process_group", "_store_based_barrier", "rendezvous", "_create_c10d_store", "_env_rendezvous_handler",
-    "_new_process_group_helper",
-}  # fmt: skip
-_NO_WAIT = {"destroy_process_group", "_shutdown_backend", "abort", "get_rank", "get_world_size", "new_group"}
+_NAMES = {name: frozenset(row["names"]) for name, row in forms.rows("blocks/exceptions").items() if "names" in row}
+_COLLECTIVES, _BACKWARD = _NAMES["collectives"], _NAMES["backward"]
 Frames = list[tuple[str, int, str]]
+
+
+def frame_of(m: re.Match[str]) -> tuple[str, int, str]:
+    """A frame from a match with the groups file, line and func."""
+    return m["file"], whole(m["line"]), (m["func"] or "").strip()[:200]
 
 
 def is_own(file: str) -> bool:
@@ -37,8 +32,19 @@ def code_line(frames: Frames) -> str | None:
     """The innermost frame of the user's own code as `train.py:412`."""
     for file, line, _ in reversed(frames):
         if is_own(file):
-            return f"{file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{line}"
+            name = file.replace("\\", "/").rsplit("/", 1)[-1]
+            return f"{name}:{line}"
     return None
+
+
+def stack_fields(frames: Frames) -> dict[str, object]:
+    """The fields of every event of kind `stack`; `frames` most recent first."""
+    return {
+        "frames": tuple(frames[:60]),
+        "own": tuple(is_own(file) for file, _, _ in frames[:60]),
+        "code": code_line(frames[::-1]),
+        "collective": collective_of(frames[::-1]),
+    }
 
 
 def before_signal(frames: Frames) -> Frames:
@@ -57,27 +63,21 @@ def is_only_printed(frames: Frames) -> bool:
 
 def collective_of(frames: Frames) -> str | None:
     """The collective in which a stack waits: `all_reduce`; `backward` for DDP's own; `init` inside of
-    init_process_group."""
+    init_process_group. torch 2.13 has others, known by their module: `all_gather_single`, `_wait_batch_p2p`."""
     names = [func.split(".")[-1] for _, _, func in frames]
-    if any(name in _INIT for name in names):
+    if not _NAMES["init"].isdisjoint(names):
         return "init"
-    for name in reversed(names):
-        if name in _COLLECTIVES:
-            return name
-    return _by_its_module(frames) or ("backward" if any(name in _BACKWARD for name in names) else None)
-
-
-def _by_its_module(frames: Frames) -> str | None:
-    """A collective by the module that defines it, whatever its name: torch 2.13 has `all_gather_single`, `wait_tensor`
-    and `_wait_batch_p2p`."""
-    for file, _, func in frames:
-        path, name = file.replace(chr(92), "/"), func.split(".")[-1]
-        if path.endswith("torch/distributed/distributed_c10d.py") and name not in _NO_WAIT:
+    if found := next((name for name in reversed(names) if name in _COLLECTIVES), None):
+        return found
+    for (file, _, _), name in zip(frames, names, strict=True):
+        path = file.replace("\\", "/")
+        if path.endswith("torch/distributed/distributed_c10d.py") and name not in _NAMES["no-wait"]:
             return name
         if "torch/distributed/pipelining/" in path and "p2p" in name:
             return "recv"
-    last = frames[-1] if frames else ("", 0, "")
-    return "wait_tensor" if last[0].endswith("torch/distributed/_functional_collectives.py") else None
+    if frames and frames[-1][0].endswith("torch/distributed/_functional_collectives.py"):
+        return "wait_tensor"
+    return None if _BACKWARD.isdisjoint(names) else "backward"
 
 
 def collective_in(code: str) -> str | None:

@@ -30,13 +30,11 @@ class Guard:
 
     def call(self, default: T, step: Callable[[], T], line: int | None = None) -> T:
         """The result of a step, or `default` where it fails."""
-        if self._lost is None:
-            return step()
         try:
             return step()
-        except PostmortemError:
-            raise
         except Exception as error:  # logs are hostile, and no parser is without defects
+            if self._lost is None or isinstance(error, PostmortemError):
+                raise
             self.note(ours(error), line)
             return default
 

@@ -6,14 +6,15 @@ b"epoch 0 step 15 loss 2.28\nhello\nTraining finished.\n"  ->  STEP for the firs
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from postmortem import scan
 from postmortem.formats import forms
 from postmortem.library import Signature
 from postmortem.scan import NUMBER, SHIFT
 
-STEP, BYE, NOTICE, MILESTONE, FACTS, COUNT, ANSWER = 1, 2, 4, 8, 16, 32, 64
+STEP, BYE, NOTICE, MILESTONE, FACTS, COUNT, ANSWER = (1 << n for n in range(7))
 ALL = STEP | BYE | NOTICE | MILESTONE | FACTS | COUNT | ANSWER
 PICKED = ((FACTS, 3, 0), (NOTICE, 1, 1), (BYE, 0, 2), (MILESTONE, 0, 1))  # of each kind the first and last lines
 _NAMES = {
@@ -48,17 +49,14 @@ class Marks:
         """The offsets of the first and the last lines of each kind."""
         found: set[int] = set()
         for mark, first, last in PICKED:
-            found |= self._lines(iter(self.places), mark, first) | self._lines(reversed(self.places), mark, last)
+            found.update(islice(self._lines(self.places, mark), first))
+            found.update(islice(self._lines(reversed(self.places), mark), last))
         return found
 
-    def _lines(self, places: Iterator[int], mark: int, most: int) -> set[int]:
-        found: set[int] = set()
-        for place in places if most else ():
-            if place & mark:
-                found.add(self.data.rfind(b"\n", 0, place >> SHIFT) + 1)
-                if len(found) == most:
-                    break
-        return found
+    def _lines(self, places: Iterable[int], mark: int) -> Iterator[int]:
+        """The offsets of the lines with a mark, each once."""
+        starts = (self.data.rfind(b"\n", 0, place >> SHIFT) + 1 for place in places if place & mark)
+        return iter(dict.fromkeys(islice(starts, 64)))
 
 
 def _places(data: bytes, left_out: int) -> list[int]:

@@ -9,7 +9,7 @@ Rank 3 on node-b was killed by the kernel's OOM killer at 21:13:48; …
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from postmortem.formats import forms
 from postmortem.formats.excerpt import Excerpt
@@ -38,7 +38,7 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
         yield excerpt.event(KIND, next(excerpt.following()), end=last)
 
 
-def without(events: Sequence[Event]) -> list[Event]:
+def without(events: list[Event]) -> list[Event]:
     """The events outside of our own verdicts."""
     spans = [(e.where.line or 0, e.where.end_line or 0) for e in events if e.kind == KIND]
-    return [e for e in events if not any(a <= (e.where.line or 0) <= b for a, b in spans)] if spans else list(events)
+    return [e for e in events if not any(a <= (e.where.line or 0) <= b for a, b in spans)]

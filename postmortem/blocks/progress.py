@@ -12,20 +12,20 @@ last `progress`, a `finished`, its last `line`, the last signs of work (`worked`
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from postmortem.blocks import ends, interest, introductions, sentences, signs
+from postmortem.blocks import identities, interest, signs
 from postmortem.blocks.counters import Counters
 from postmortem.formats import forms
 from postmortem.formats.envelope import Envelope, Style, peel
-from postmortem.formats.excerpt import Line, decode, starts_of_lines, visible
+from postmortem.formats.excerpt import Line, decode, line_event, starts_of_lines, visible
 from postmortem.formats.marks import bare
-from postmortem.model import Event, Sample, Source, Where, speaker_in
-from postmortem.privacy import cut
+from postmortem.model import Event, Sample, Source
 
 LINES = 1000  # of a source; fewer where there are thousands of sources
 HEAD_SHARE = 0.4  # the rest from its end
+SHOWN = 1000  # characters of a line
 RESULT = 8  # last lines of a writer that may be a result
 TAIL = 64  # last lines of a writer in which a table may be repeated
 ANEW = 24  # restarts of a count that are reported
@@ -38,14 +38,11 @@ _MILESTONE = forms.regexes("blocks/signs")["milestone"]
 
 @dataclass
 class _Writer:
-    """One rank (or the nameless rest) of a source."""
+    """One rank (or the nameless rest) of a source, as read so far."""
 
     first: Line | None = None
     last: Line | None = None
     first_step: tuple[Line, int] | None = None
-    last_step: tuple[Line, int] | None = None
-    loss: Line | None = None  # without the number of a step, after the last step with one
-    finished: Line | None = None
     grew: Line | None = None  # the last line with a count that is larger than before
     answered: Line | None = None
     up: Line | None = None  # a server reported that it runs
@@ -58,11 +55,9 @@ class _Writer:
     opened: int = 0  # the number of its last copy
     tail: deque[Line] = field(default_factory=lambda: deque(maxlen=TAIL))
     notices: list[Line] = field(default_factory=list)
-    milestone: Line | None = None
     steps: list[Line] = field(default_factory=list)  # lines that may have a step
     goodbyes: list[Line] = field(default_factory=list)
     milestones: list[Line] = field(default_factory=list)
-    shapes: tuple[int, ...] = ()  # of its last ordinary lines
     facts: dict[str, object] = field(default_factory=dict)
     facts_line: Line | None = None
 
@@ -71,7 +66,6 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
     """Read the samples of a console-like source, of each of them at most about `most` lines."""
     writers: dict[tuple[int | None, str], _Writer] = {}
     counters = Counters()
-    notices = max(1, MAX_NOTICES * most // LINES)
     number, whole = 0, True
     for line, marks in _lines(samples, style, most):
         whole, number = whole and line.number == number + 1, line.number
@@ -79,19 +73,17 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
         if not line.text.strip() or env.kernel or (source.kind == "kernel" and not env.program):
             continue
         rank = env.rank if env.rank is not None else source.rank
-        _read(
-            writers.setdefault((rank, _nameless(env) if rank is None else ""), _Writer()),
-            line,
-            marks,
-            env.rank is not None or (rank is not None and env.gpu is not None),
-        )
+        writer = writers.setdefault((rank, _nameless(env) if rank is None else ""), _Writer())
+        _read(writer, line, marks, env.rank is not None or (rank is not None and env.gpu is not None))
         counters.read(line, rank, not whole)
         yield from _pairs(source, line)
     for (rank, _), writer in writers.items():
-        _settle(writer, notices)
-        if most >= LINES:
-            writer.shapes = sentences.shapes(writer.tail)
-        yield from _events(source, rank, writer)
+        for kind, line, fields in _found(writer, most):
+            if kind != "identity":
+                yield line_event(source, kind, line, rank, fields, SHOWN)
+            elif source.kind in ("console", "json-lines", "ray") or rank is not None:
+                who = rank if rank is not None else fields.get("said_rank")
+                yield line_event(source, kind, line, who if isinstance(who, int) else None, fields, SHOWN)
     yield from counters.events(source)
 
 
@@ -101,6 +93,7 @@ def _nameless(env: Envelope) -> str:
 
 
 def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tuple[Line, int]]:
+    """The first and the last lines of the samples, with their marks."""
     head = int(most * HEAD_SHARE)
     # where few lines are read, each is searched for a step
     forced = interest.STEP if most < LINES else 0
@@ -124,15 +117,15 @@ def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tup
 
 def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
     """Update a writer by a line; `own`: the pid of the line is that of the rank."""
-    body = line.envelope.body
-    if not signs.is_foreign(body):
-        if line.envelope.stamp is not None and writer.first is None:
+    env = line.envelope
+    if not signs.is_foreign(env.body):
+        if env.stamp is not None and writer.first is None:
             writer.first = line
         writer.last = line
         writer.tail.append(line)
         _open(writer, line)
     if marks & interest.STEP:
-        if writer.first_step is None and (step := signs.step(body)) is not None:
+        if writer.first_step is None and (step := signs.step(env.body)) is not None:
             writer.first_step = (line, step)
         writer.steps.append(line)
     if marks & (interest.STEP | interest.COUNT):
@@ -142,20 +135,29 @@ def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
             writer.counting_last.append(line)
         writer.counting += 1
     if marks & interest.ANSWER:
-        _serve(writer, line)
+        if signs.SIEVE["answer"].search(env.body):
+            writer.answered = line
+        elif signs.SIEVE["serves"].search(env.body):
+            writer.up = line
     if marks & interest.BYE:
         writer.goodbyes.append(line)
-    if marks & interest.NOTICE and len(writer.notices) < MAX_NOTICES and signs.complains(body):
+    if marks & interest.NOTICE and len(writer.notices) < MAX_NOTICES and signs.complains(env.body):
         writer.notices.append(line)
     if marks & interest.MILESTONE:
         writer.milestones.append(line)
-    _introduce(writer, line, bool(marks & interest.FACTS), own)
+    if marks & interest.FACTS:
+        identities.learn(writer.facts, env.body)
+    for name, value in (("world", env.world), ("pid", env.pid if own else None), ("gpu", env.gpu if own else None)):
+        if value is not None:
+            writer.facts.setdefault(name, value)
+    if writer.facts and writer.facts_line is None:
+        writer.facts_line = line
 
 
 def _open(writer: _Writer, line: Line) -> None:
     """Find copies of a writer's first line: a script that is started twice appends to its log. A line with a
     count is no opening, and one that comes often is no start."""
-    shape = sentences.NUMBERS.sub("N", line.envelope.body.strip())[:120]
+    shape = signs.shape(line.envelope.body)
     if not writer.opening:
         begins = "(most recent call " not in shape and not signs.has_error(shape)
         unique = sum(map(str.isalpha, shape)) >= OPENING and not any(signs.counts(line.envelope.body))
@@ -180,163 +182,92 @@ def _count(writer: _Writer, line: Line) -> None:
             writer.counted[name] = value
 
 
-def _serve(writer: _Writer, line: Line) -> None:
-    if signs.answers(line.envelope.body):
-        writer.answered = line
-    elif signs.serves(line.envelope.body):
-        writer.up = line
-
-
-def _settle(writer: _Writer, notices: int) -> None:
-    """Find the last step, the last milestone, the goodbye after which no count grew, and the last notices."""
-    for line in writer.counting_last:
-        _count(writer, line)
-    last = [line for line in _last(writer) if signs.troubled(line.envelope.body)]
-    writer.notices = writer.notices[-notices:]
-    writer.notices += [line for line in last if line not in writer.notices]
-    for line in reversed(writer.steps):
-        body = line.envelope.body
-        if (step := signs.step(body)) is not None:
-            writer.last_step = (line, step)
-            break
-        sums_up = signs.is_foreign(body) or signs.is_summary(body)
-        if writer.loss is None and signs.LOSS.search(body) and not sums_up:
-            writer.loss = line
-    for line in reversed(writer.goodbyes):
-        if writer.grew is not None and line.number < writer.grew.number:
-            break
-        if signs.goodbye(line.envelope.body):
-            writer.finished = line
-            break
-    if writer.finished is None and writer.last is not None and signs.done(writer.last.envelope.body):
-        writer.finished = writer.last
-    writer.milestone = next(
-        (line for line in reversed(writer.milestones) if _MILESTONE.search(line.envelope.body)), None
-    )
-
-
-def _introduce(writer: _Writer, line: Line, marked: bool, own: bool) -> None:
-    body = line.envelope.body
-    facts = writer.facts
-    if marked:
-        introductions.learn(facts, body)
-    if line.envelope.world is not None:
-        facts.setdefault("world", line.envelope.world)
-    for name, value in (("pid", line.envelope.pid), ("gpu", line.envelope.gpu)):
-        if value is not None and own:
-            facts.setdefault(name, value)
-    if facts and writer.facts_line is None:
-        writer.facts_line = line
-
-
 def _pairs(source: Source, line: Line) -> Iterator[Event]:
     """Events about the process of a rank: its end, its pid; of Ray's map those of all ranks."""
-    body = line.envelope.body
-    end = ends.end_in(body, line.envelope.rank, line.envelope.writer)
-    if end and not signs.is_foreign(body) and line.envelope.gpu is None:  # srun and NCCL have patterns
+    env = line.envelope
+    end = identities.end_in(env.body, env.rank, env.writer)
+    if end and not signs.is_foreign(env.body) and env.gpu is None:  # srun and NCCL have patterns
         exit_: dict[str, object] = {"exitcode": str(end.code), "told_by": "script"}
-        event = _event(source, "exit", line, end.rank, exit_)
+        event = line_event(source, "exit", line, end.rank, exit_, SHOWN)
         yield event._replace(pid=end.pid or event.pid, speaker="launcher", severity="error" if end.code else "info")
-    if one := introductions.member(line.envelope):
-        yield _event(source, "pid", line, None, {"pid": one.pid, "member": one.number, "of": one.world})
-    found = introductions.named(line.text, line.envelope)
+    found = identities.named(line.text, env)
     if found is None:
         return
     fields: dict[str, object] = {"pid": found.pid, "said_rank": found.rank}
     if found.world is not None and source.kind == "run":  # of which nothing else is read
         fields["world"] = found.world
     if found.local_rank is None:
-        yield _event(source, "pid", line, found.rank, fields)
-    else:
-        fields["local_rank"] = found.local_rank
-        yield _event(source, "identity", line, found.rank, fields)._replace(pid=found.pid, host=found.host)
+        yield line_event(source, "pid", line, found.rank, fields, SHOWN)
+        return
+    event = line_event(source, "identity", line, found.rank, fields | {"local_rank": found.local_rank}, SHOWN)
+    yield event._replace(pid=found.pid, host=found.host)
 
 
-def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event]:
+# ── the events of one writer ────────────────────────────────────────────────────────────────────────────────
+
+Found = tuple[str, Line, Mapping[str, object]]  # kind, line, fields
+
+
+def _found(writer: _Writer, most: int) -> Iterator[Found]:
+    """The events of a writer whose last line was read."""
+    for line in writer.counting_last:
+        _count(writer, line)
+    last = list(writer.tail)[-RESULT:]
     if writer.facts and writer.facts_line:
-        who = rank if rank is not None else writer.facts.get("said_rank")
-        if source.kind in ("console", "json-lines", "ray") or rank is not None:
-            yield _event(
-                source,
-                "identity",
-                writer.facts_line,
-                who if isinstance(who, int) else None,
-                dict(writer.facts),
-            )
+        yield "identity", writer.facts_line, dict(writer.facts)
     if writer.first:
-        yield _event(source, "line", writer.first, rank, {"first": True})
-    if writer.first_step and writer.last_step:
-        for line, step in (writer.first_step, writer.last_step):
+        yield "line", writer.first, {"first": True}
+    last_step, loss = _last_step(writer)
+    if writer.first_step and last_step:
+        for line, step in (writer.first_step, last_step):
             m = signs.LOSS.search(line.envelope.body)
-            yield _event(source, "progress", line, rank, {"step": step} | ({"loss": m["loss"]} if m else {}))
-    if writer.loss and (m := signs.LOSS.search(writer.loss.envelope.body)):
-        yield _event(source, "progress", writer.loss, rank, {"loss": m["loss"]})
-    yield from (_event(source, "notice", line, rank, _error(line)) for line in writer.notices)
-    if writer.finished:
-        last_word = signs.last_word(writer.finished.envelope.body)
-        yield _event(source, "finished", writer.finished, rank, {"last_word": True} if last_word else {})
-    for by, line in _worked(writer):
-        yield _event(source, "worked", line, rank, {"by": by})
-    for line, grew in writer.fell:
-        yield _event(source, "anew", line, rank, {"grew": grew})
-    for line in writer.anew if len(writer.anew) <= LAUNCHES else ():
-        yield _event(source, "anew", line, rank, {"first": True})
-    if writer.milestone and writer.milestone is not writer.last:
-        yield _event(source, "line", writer.milestone, rank, {"milestone": True})
+            yield "progress", line, {"step": step} | ({"loss": m["loss"]} if m else {})
+    if loss and (m := signs.LOSS.search(loss.envelope.body)):
+        yield "progress", loss, {"loss": m["loss"]}
+    notices = writer.notices[-max(1, MAX_NOTICES * most // LINES) :]
+    notices += [line for line in last if signs.troubled(line.envelope.body) and line not in notices]
+    yield from (("notice", line, _error(line)) for line in notices)
+    if finished := _goodbye(writer):
+        yield "finished", finished, {"last_word": True} if signs.last_word(finished.envelope.body) else {}
+    works = [("count", writer.grew), ("loss", loss), ("answer", writer.answered), ("up", writer.up)]
+    works.append(("result", next((line for line in reversed(last) if signs.result(line.envelope.body)), None)))
+    if writer.grew is None and (at := signs.series([line.envelope.body for line in writer.tail])) is not None:
+        works.append(("count", writer.tail[at]))
+    yield from (("worked", line, {"by": by}) for by, line in works if line is not None)
+    yield from (("anew", line, {"grew": grew}) for line, grew in writer.fell)
+    yield from (("anew", line, {"first": True}) for line in writer.anew if len(writer.anew) <= LAUNCHES)
+    milestones = (line for line in reversed(writer.milestones) if _MILESTONE.search(line.envelope.body))
+    if (milestone := next(milestones, None)) and milestone is not writer.last:
+        yield "line", milestone, {"milestone": True}
     if writer.last:
-        fields: dict[str, object] = (
-            {"last": True} | ({"words": writer.shapes} if writer.shapes else {}) | _error(writer.last)
-        )
-        yield _event(source, "line", writer.last, rank, fields)
+        shapes = signs.shapes(writer.tail) if most >= LINES else ()
+        yield "line", writer.last, {"last": True} | ({"words": shapes} if shapes else {}) | _error(writer.last)
+
+
+def _last_step(writer: _Writer) -> tuple[tuple[Line, int] | None, Line | None]:
+    """The last line with a step and the step, and the last line after it with a loss but without a step."""
+    loss = None
+    for line in reversed(writer.steps):
+        body = line.envelope.body
+        if (step := signs.step(body)) is not None:
+            return (line, step), loss
+        sums_up = signs.is_foreign(body) or signs.is_summary(body)
+        if loss is None and signs.LOSS.search(body) and not sums_up:
+            loss = line
+    return None, loss
+
+
+def _goodbye(writer: _Writer) -> Line | None:
+    """The last goodbye, if no count grew after it."""
+    for line in reversed(writer.goodbyes):
+        if writer.grew is not None and line.number < writer.grew.number:
+            break
+        if signs.goodbye(line.envelope.body):
+            return line
+    return writer.last if writer.last and signs.SIEVE["done"].search(writer.last.envelope.body) else None
 
 
 def _error(line: Line) -> dict[str, object]:
     """Mark a line that reports an error and does not quote one (`> ValueError: …`)."""
     error = signs.has_error(line.envelope.body) or signs.has_error(line.text)
     return {"cries": True} if error and not line.text.lstrip().startswith(">") else {}
-
-
-def _worked(writer: _Writer) -> Iterator[tuple[str, Line]]:
-    """The last signs of work of a writer, by kind."""
-    for by, line in (("count", writer.grew), ("loss", writer.loss), ("answer", writer.answered), ("up", writer.up)):
-        if line is not None:
-            yield by, line
-    if found := next((line for line in reversed(_last(writer)) if signs.result(line.envelope.body)), None):
-        yield "result", found
-    bodies = [line.envelope.body for line in writer.tail] if writer.grew is None else []
-    for by, at in (("count", signs.series(bodies)), ("rounds", signs.rounds(bodies))):
-        if at is not None:
-            yield by, writer.tail[at]
-
-
-def _last(writer: _Writer) -> list[Line]:
-    return list(writer.tail)[-RESULT:]
-
-
-def _event(source: Source, kind: str, line: Line, rank: int | None, fields: dict[str, object]) -> Event:
-    env = line.envelope
-    stamp = env.stamp
-    local = env.local_rank if env.local_rank is not None else source.local_rank
-    if local is not None:
-        fields.setdefault("local_rank", local)
-    if env.writer:
-        fields.setdefault("writer", env.writer)
-    if env.line is not None and len(env.body) > len(line.text):
-        fields["said"] = cut(env.body, 1000)  # with the level of its record
-    return Event(
-        kind=kind,
-        where=Where(source.path, line.number, None, env.line),
-        text=cut(line.text, 1000),
-        time=stamp.time if stamp else None,
-        clock=stamp.clock if stamp else "none",
-        sigma=stamp.sigma if stamp else 0.0,
-        raw_time=stamp.raw if stamp else "",
-        rank=rank,
-        host=source.host or env.host,
-        pid=env.pid,
-        attempt=source.attempt,
-        run=source.run,
-        fields=fields,
-        source_kind=source.kind,
-        speaker=speaker_in(source.kind, env.kernel, rank, env.program),
-    )

@@ -14,13 +14,15 @@ import re
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
 
+import regex
+
 from postmortem import scan
 from postmortem.library import Signature
 from postmortem.scan import NUMBER
 
 _EVERY = -1  # all bits
-_LOOKS = re.compile(r"\(\?<?[=!]")
-_PIECES = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[()]", re.DOTALL)
+_PIECE = r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]"  # an escape or a set
+_LOOKS = regex.compile(rf"{_PIECE}|(?P<look>\(\?<?[=!](?P<inside>(?:{_PIECE}|[^()\\\[]|\((?&inside)\))*)\))", regex.S)
 
 
 class Form:
@@ -55,43 +57,25 @@ class Sieve:
         """The bits of the forms that may match."""
         if not (text.isascii() and text.isprintable()):
             return _EVERY
-        gates, bits, found = self._gates
-        engine = scan.own_engine(self, lambda: gates, prefer="re2")
+        gates, found = self._gates
+        engine = scan.own_engine(self, lambda: [Signature(gate[:80], gate, gate) for _, gate in gates], prefer="re2")
         for hit in engine.find(text.encode("ascii")):
-            found |= bits[hit & NUMBER]
+            found |= gates[hit & NUMBER][0]
         return found
 
     @cached_property
-    def _gates(self) -> tuple[list[Signature], list[int], int]:
-        """The gates, the bit of each, and the bits of the forms without a gate."""
-        gates = [gate_of(form.pattern) for form in self.forms.values()]
-        bits = [1 << n for n, gate in enumerate(gates) if gate]
-        return [Signature(gate[:80], gate, gate) for gate in gates if gate], bits, (1 << len(gates)) - 1 - sum(bits)
+    def _gates(self) -> tuple[list[tuple[int, str]], int]:
+        """The gates with their bits, and the bits of the forms without a gate."""
+        gates = [(1 << n, gate_of(form.pattern)) for n, form in enumerate(self.forms.values())]
+        return [(bit, gate) for bit, gate in gates if gate], sum(bit for bit, gate in gates if not gate)
 
 
 def gate_of(pattern: str) -> str | None:
     """A regex without lookaround that matches all that this one does. None if there is none on bytes: it has
     back references, or letters beyond ASCII."""
-    if "(?P=" in pattern or "\\u" in pattern or not pattern.isascii():
-        return None
-    return without_looks(pattern)
+    return None if "(?P=" in pattern or "\\u" in pattern or not pattern.isascii() else without_looks(pattern)
 
 
 def without_looks(pattern: str) -> str:
     """The regex without lookahead and lookbehind: it matches all that it did, and more."""
-    out, at = [], 0
-    while look := _LOOKS.search(pattern, at):
-        start = look.start()
-        if any(m.start() < start < m.end() for m in _PIECES.finditer(pattern)):  # in a set, or escaped
-            out.append(pattern[at : look.end()])
-            at = look.end()
-            continue
-        depth, end = 0, len(pattern)
-        for piece in _PIECES.finditer(pattern, start):
-            depth += (piece[0] == "(") - (piece[0] == ")")
-            if not depth:
-                end = piece.end()
-                break
-        out.append(pattern[at:start])
-        at = end
-    return "".join(out) + pattern[at:]
+    return _LOOKS.sub(lambda m: "" if m["look"] else m[0], pattern)

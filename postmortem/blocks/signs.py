@@ -12,39 +12,23 @@ after a fatal traceback.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from postmortem.blocks.sieve import Sieve
 from postmortem.formats import forms
+from postmortem.formats.excerpt import Line
 from postmortem.model.digits import whole
 
-_REGEXES = forms.regexes("blocks/signs")
-# searched with `match` or in parts of a line, where a gate costs more than it saves
-_UNGATED = {
-    "of-all",
-    "code",
-    "closing",
-    "any-number",
-    "number",
-    "owner",
-    "row",
-    "cell",
-    "setting",
-    "not-goodbye",
-    "no-error",
-    "milestone",
-}
-SIEVE = Sieve(
-    {
-        name: row["regex"]
-        for name, row in forms.rows("blocks/signs").items()
-        if "gate" not in row and name not in _UNGATED
-    }
-)
+_ROWS, _REGEXES = forms.rows("blocks/signs"), forms.regexes("blocks/signs")
+SIEVE = Sieve({name: row["regex"] for name, row in _ROWS.items() if "gate" not in row and "ungated" not in row})
 LOSS = SIEVE["loss"]
 ENOUGH = 3  # lines of one kind in which a number grows
+LAST = 32  # last lines of a writer that are compared between ranks
+
+
+# ── who wrote a line ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def is_foreign(body: str) -> bool:
@@ -57,6 +41,31 @@ def is_summary(body: str) -> bool:
     return bool(_REGEXES["closing"].match(body))
 
 
+def is_of_library(text: str) -> bool:
+    """Whether torch, NCCL or Gloo wrote the line."""
+    return bool(_REGEXES["of-library"].search(text))
+
+
+def is_ordinary(line: Line) -> bool:
+    """Whether the program itself wrote the line, and it is not an error."""
+    body = line.envelope.body
+    return not (_REGEXES["of-traceback"].match(body) or is_of_library(line.text) or troubled(body))
+
+
+def shape(body: str) -> str:
+    """A line without its numbers, to find copies of it."""
+    return _REGEXES["digits"].sub("N", body.strip())[:120]
+
+
+def shapes(lines: Iterable[Line]) -> tuple[int, ...]:
+    """The shapes of the last ordinary lines, as numbers that can be compared within one analysis."""
+    ordinary = (line.envelope.body for line in list(lines)[-LAST:] if is_ordinary(line))
+    return tuple(zlib.crc32(shape(body).encode()) for body in ordinary)
+
+
+# ── work ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def step(body: str) -> int | None:
     """The number of the step in a line."""
     if (m := SIEVE["epoch-step"].search(body)) and not SIEVE["preparing"].match(body):
@@ -65,8 +74,11 @@ def step(body: str) -> int | None:
         found = whole(m["step"])
     else:
         return None
-    planned = SIEVE["planned"].search(body) and not LOSS.search(body)
-    return None if planned or _is_no_news(body) else found
+    return None if _is_plan(body) or _is_no_news(body) else found
+
+
+def _is_plan(body: str) -> bool:
+    return bool(SIEVE["planned"].search(body)) and not LOSS.search(body)
 
 
 def _is_no_news(body: str) -> bool:
@@ -90,11 +102,11 @@ def counts(body: str) -> Iterator[tuple[str, int]]:
         yield "epoch", whole(epoch["n"])
     if so_far := SIEVE["so-far"].search(body):
         yield so_far["what"], whole(so_far["n"])
-    if (named := SIEVE["step"].search(body)) and (not SIEVE["planned"].search(body) or LOSS.search(body)):
+    if (named := SIEVE["step"].search(body)) and not _is_plan(body):
         yield named["word"].lower(), whole(named["step"])
 
 
-def _shape(body: str) -> str:
+def _kind(body: str) -> str:
     return " ".join(_REGEXES["any-number"].sub("N", body[:200]).split())
 
 
@@ -103,21 +115,9 @@ def series(bodies: Sequence[str]) -> int | None:
     kinds: dict[str, list[tuple[int, list[int]]]] = {}
     for i, body in enumerate(bodies):
         if not _is_no_work(body):
-            kinds.setdefault(_shape(body), []).append((i, _numbers(body[:200])))
+            kinds.setdefault(_kind(body), []).append((i, _numbers(body[:200])))
     found = [rows[-1][0] for rows in kinds.values() if len(rows) >= ENOUGH and _one_grows(rows)]
     return max(found, default=None)
-
-
-def rounds(bodies: Sequence[str]) -> int | None:
-    """The last line of a loop that repeats a few lines without a complaint."""
-    shapes = [_shape(body) for body in bodies]
-    often = {shape for shape, n in Counter(shapes).items() if n >= ENOUGH and sum(map(str.isalpha, shape)) > ENOUGH}
-    turns = [i for i, shape in enumerate(shapes) if shape in often]
-    if len(turns) * 5 < len(bodies) * 3 or len(turns) < 2 * ENOUGH:
-        return None
-    if any(_is_no_news(body) or SIEVE["trying"].search(body) or troubled(body) for body in bodies):
-        return None
-    return turns[-1]
 
 
 def _numbers(body: str) -> list[int]:
@@ -131,23 +131,15 @@ def _one_grows(rows: Sequence[tuple[int, list[int]]]) -> bool:
     return any(all(a < b for a, b in pairwise(column)) for column in columns)
 
 
-def answers(body: str) -> bool:
-    """Whether a server answered a request, or its engine made tokens. The answer to a probe does not count."""
-    return bool(SIEVE["answer"].search(body))
-
-
-def serves(body: str) -> bool:
-    """Whether a server is up, or was when it was stopped."""
-    return bool(SIEVE["serves"].search(body))
-
-
 def result(body: str) -> bool:
     """Whether a line has a result: a score, a row of a table of scores, or the path of an output."""
     if is_summary(body) or SIEVE["no-result"].search(body) or _REGEXES["setting"].match(body):
         return False
-    return any(SIEVE[name].search(body) for name in ("metric", "pairs", "saved")) or bool(
-        _REGEXES["row"].match(body) or _REGEXES["cell"].match(body)
-    )
+    found = any(SIEVE[name].search(body) for name in ("metric", "pairs", "saved"))
+    return found or any(_REGEXES[name].match(body) for name in ("row", "cell"))
+
+
+# ── complaints ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def complains(body: str) -> bool:
@@ -165,22 +157,20 @@ def troubled(body: str) -> bool:
     return has_error(body) or complains(body)
 
 
+# ── goodbyes ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def goodbye(body: str) -> bool:
     """Whether a line ends the work."""
-    if SIEVE["goodbye-of-program"].search(body):
-        return True
-    return (_ends_work("goodbye", body) or _ends_work("last-words", body)) and not is_foreign(body)
+    return last_word(body) or (_ends_work("goodbye", body) and not is_foreign(body))
 
 
 def last_word(body: str) -> bool:
     """Whether it is a goodbye that a failed script does not print."""
-    return bool(SIEVE["goodbye-of-program"].search(body)) or _ends_work("last-words", body)
+    if SIEVE["goodbye-of-program"].search(body):
+        return True
+    return _ends_work("last-words", body) and not is_foreign(body)
 
 
 def _ends_work(name: str, body: str) -> bool:
     return bool(SIEVE[name].search(body)) and not _REGEXES["not-goodbye"].search(_REGEXES["no-error"].sub("", body))
-
-
-def done(body: str) -> bool:
-    """Whether a line is no more than `done`: a goodbye if it is the last."""
-    return bool(SIEVE["done"].search(body))

@@ -1,28 +1,133 @@
-"""Stacks of living or dead processes from py-spy, pystack and gdb: a `stack` event for each process, or a `crash`.
+"""Stacks of processes: a `crash` of CPython's faulthandler, and a `stack` for each dump of any tool.
 
-Process 23888: /opt/train/venv/bin/python3 -u train.py
-Thread 23888 (idle): "MainThread"
-    __getitem__ (train.py:13)                                  py-spy: most recent first
+    Fatal Python error: Segmentation fault
 
-Traceback for thread 20075 [] (most recent call last):
-    (Python) File "train.py", line 19, in native_op            pystack: most recent last
+    Current thread 0x00007f84f4890b80 (most recent call first):          faulthandler
+      File "/opt/train/train.py", line 22 in native_op
 
-#0  0x00007f.. in gather_row (table=0x0, row=3) at file.cpp:10 gdb
+    Process 23888: /opt/train/venv/bin/python3 -u train.py               py-spy: most recent first
+    Thread 23888 (idle): "MainThread"
+        __getitem__ (train.py:13)
+
+    Traceback for thread 20075 [] (most recent call last):               pystack: most recent last
+        (Python) File "train.py", line 19, in native_op
+
+    #0  0x00007f.. in gather_row (table=0x0, row=3) at file.cpp:10       gdb
+
+faulthandler prints the most recent call first, no source lines, no time and no rank. If a C++ thread crashed there
+is no `Current thread`. Two faults may interleave. A dump that `postmortem run` requested has a line above it with
+the time, the rank and the reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 
-from postmortem.blocks.faulthandler import SIGNALS, stack_fields
-from postmortem.blocks.frames import Frames, code_line
-from postmortem.formats import forms
-from postmortem.formats.excerpt import decode, document_event
+from postmortem.blocks.frames import Frames, code_line, frame_of, stack_fields
+from postmortem.formats import forms, times
+from postmortem.formats.excerpt import Excerpt, decode, document_event, timed
+from postmortem.library import Signature
 from postmortem.model import Event, Source
 from postmortem.model.digits import whole
 
-_REGEXES = forms.regexes("blocks/exceptions")
+OPENER = Signature(":faulthandler", r"Fatal Python error: [A-Z]", after=24576, before=4096)
+DUMP = Signature(
+    ":stack-dump",
+    r"Timeout \(\d+:\d\d:\d\d|(?:Current thread|Thread) 0x[0-9a-f]{4,16} .{0,60}\(most recent call first\)"
+    r"|rank \d{1,7} \(pid \d{1,10}\) is stopped \(state T\): ",
+    after=8192,
+    before=256,
+)
+OF_HOOK = ".stacks.txt"  # in such a file each dump has a line above it
+_ROWS, _REGEXES = forms.rows("blocks/exceptions"), forms.regexes("blocks/exceptions")
+_THREAD, _FRAME, _REQUESTED = _REGEXES["thread"], _REGEXES["dumped-frame"], _REGEXES["requested"]
+_SIGNALS: dict[str, str] = _ROWS["signals"]["names"]  # by their description
 _FORKED = ("_launch", "_bootstrap_inner")
+
+
+# ── faulthandler ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def parse_crash(excerpt: Excerpt) -> Iterator[Event]:
+    """Read the crash that starts on the excerpt's line."""
+    m = _REGEXES["fatal"].search(excerpt.text)
+    if not m:
+        return
+    lines = excerpt.block()
+    first = next(lines)
+    threads = _threads(line.envelope.body for line in lines)
+    frames = next((frames for current, frames in threads if current), threads[-1][1] if threads else [])
+    fields = stack_fields(frames) | {
+        "signal": _SIGNALS.get(m["signal"].strip(), m["signal"].strip()),
+        "line": m[0],
+        "current": any(current for current, _ in threads),
+    }
+    for line in excerpt.preceding():
+        own = line.envelope.key == excerpt.envelope.key
+        if own and (t := _REGEXES["terminate"].search(line.envelope.body)):
+            fields.setdefault("terminate", t["type"] or t["what"])
+            if t["what"]:
+                fields.setdefault("what", t["what"])
+    yield excerpt.event("crash", first, severity="fatal", fields=fields)
+
+
+def parse_dump(excerpt: Excerpt) -> Iterator[Event]:
+    """Read a stack dump of a living process (faulthandler.dump_traceback_later, SIGUSR handlers)."""
+    if any("Fatal Python error" in line.text for line in excerpt.preceding()):
+        return  # part of a crash
+    if (request := _REQUESTED.search(excerpt.text)) and request["what"] != "dumps its stacks":
+        stopped: dict[str, object] = {"frames": (), "state": "T"}
+        yield _requested(excerpt.event("stack", next(excerpt.following()), fields=stopped), request)
+        return
+    current = excerpt.envelope.body.startswith("Current")
+    above = excerpt.above()
+    if above and _FRAME.match(above.envelope.body) and (not current or excerpt.source.path.endswith(OF_HOOK)):
+        return  # a later thread of a dump
+    threads = _threads(line.envelope.body for line in excerpt.block())
+    if not threads or not threads[-1][1]:
+        return
+    who = excerpt.dumper()
+    fields = stack_fields(threads[-1][1])  # the main thread is dumped last
+    fields |= {"writer": who.writer} if who is not None and who.writer else {}
+    rank = who.rank if who is not None else None
+    event = excerpt.event("stack", next(excerpt.following()), severity="warning", fields=fields, rank=rank)
+    request = _REQUESTED.search(above.text) if above else None
+    yield _requested(event, request, above.text) if request and above else event
+
+
+def _requested(event: Event, request: re.Match[str], line: str = "") -> Event:
+    """A dump that `postmortem run` requested, with the fields of the line above it. `after`: the rank that had
+    failed. `still`: the seconds without output before the job was ended."""
+    fields = dict(event.fields) | {"asked": request["why"]}
+    if after := _REGEXES["after-end"].match(request["why"]):
+        fields["after"] = whole(after[1])
+    if still := _REGEXES["still"].search(request["why"]):
+        fields["still"] = whole(still[1])
+        event = event._replace(speaker="tool")
+    event = event._replace(rank=whole(request["rank"]), pid=whole(request["pid"]), fields=fields)
+    return timed(event, times.find(line))
+
+
+def _threads(bodies: Iterable[str]) -> list[tuple[bool, Frames]]:
+    """Threads of one dump: whether it is the current one, and its frames, most recent first."""
+    threads: list[tuple[bool, Frames]] = []
+    between = False  # behind another line a new dump begins
+    for body in bodies:
+        if body.startswith("Extension modules:"):
+            break
+        between = between or (bool(threads) and body[:1].strip() != "" and not _THREAD.match(body))
+        if m := _THREAD.match(body):
+            current = m["current"] == "Current thread"
+            if between or (current and any(known for known, _ in threads)):
+                break
+            threads.append((current, []))
+        elif threads and (f := _FRAME.match(body)):
+            threads[-1][1].append(frame_of(f))
+    return threads
+
+
+# ── documents of py-spy, pystack and gdb ────────────────────────────────────────────────────────────────────
 
 
 def parse(source: Source, content: bytes) -> Iterator[Event]:
@@ -38,24 +143,19 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
 def _py_spy(source: Source, lines: list[str], pid: int | None) -> Iterator[Event]:
     at, name, state = -1, "", ""
     frames: Frames = []
-
-    def thread() -> Iterator[Event]:
-        if at >= 0 and frames and name in ("MainThread", ""):
-            fields = stack_fields(frames) | {"state": state, "thread": name, "tool": "py-spy"}
+    for i, line in enumerate([*lines, "Process 0: "]):
+        process, m = _REGEXES["spy-process"].match(line), _REGEXES["spy-thread"].match(line)
+        if (process or m) and at >= 0 and frames and name in ("MainThread", ""):
+            fields = stack_fields(frames) | {"state": state, "tool": "py-spy"}
             if any(func.split(".")[-1] in _FORKED or "popen_fork" in file for file, _, func in frames):
                 fields["child"] = True  # a forked worker has its parent's frames below popen_fork
             yield document_event(source, "stack", lines, at, fields, pid)
-
-    for i, line in enumerate(lines):
-        if m := _REGEXES["spy-process"].match(line):
-            yield from thread()
-            pid, at, frames = whole(m["pid"]), -1, []
-        elif m := _REGEXES["spy-thread"].match(line):
-            yield from thread()
+        if process:
+            pid, at, frames = whole(process["pid"]), -1, []
+        elif m:
             at, name, state, frames = i, m["name"] or "", m["state"], []
         elif at >= 0 and (m := _REGEXES["spy-frame"].match(line)):
-            frames.append((m["file"], whole(m["line"]), m["func"]))
-    yield from thread()
+            frames.append(frame_of(m))
 
 
 def _pystack(source: Source, lines: list[str]) -> Iterator[Event]:
@@ -65,18 +165,17 @@ def _pystack(source: Source, lines: list[str]) -> Iterator[Event]:
     for i, line in enumerate([*lines, "Traceback for thread 0"]):
         if m := _REGEXES["pystack-thread"].match(line):
             if at >= 0 and frames:
-                fields = stack_fields(frames[::-1]) | {"tool": "pystack", "tid": tid}
+                fields = stack_fields(frames[::-1]) | {"tool": "pystack"}
                 found.append(document_event(source, "stack", lines, at, fields, tid))
             at, tid, frames = i, whole(m["tid"]), []
         elif at >= 0 and (m := _REGEXES["pystack-frame"].match(line)):
-            frames.append((m["file"], whole(m["line"]), m["func"].strip()))
-    died = next(((i, m) for i, line in enumerate(lines) if (m := _REGEXES["pystack-died"].search(line))), None)
-    if not died or not found:
+            frames.append(frame_of(m))
+    at, m = next(((i, m) for i, line in enumerate(lines) if (m := _REGEXES["pystack-died"].search(line))), (0, None))
+    if not m or not found:
         yield from found
         return
-    at, m = died
     text = m["what"].strip().lower()
-    signal = next((s for name, s in SIGNALS.items() if name.lower() in text or text in name.lower()), text)
+    signal = next((s for name, s in _SIGNALS.items() if name.lower() in text or text in name.lower()), text)
     fields = dict(found[0].fields) | {"signal": signal, "line": lines[at].strip()}
     yield document_event(source, "crash", lines, at, fields, found[0].pid)
 
@@ -94,14 +193,13 @@ def _gdb(source: Source, lines: list[str], pid: int | None) -> Iterator[Event]:
     for line in lines[:at]:
         if pid is None and (core := _REGEXES["core-pid"].search(line)) and (core[1] or core[2]):
             pid = whole(core[1] or core[2])
-    top = next(((file, n, f) for file, n, f in frames if n and not file.startswith(("./nptl", "../sysdeps"))), None)
+    own = ((file, n) for file, n, _ in frames if n and not file.startswith(("./nptl", "../sysdeps")))
+    file, number = next(own, ("", 0))
     fields: dict[str, object] = {
         "signal": m["signal"],
         "line": lines[at].strip(),
         "frames": tuple(frames[:40]),
-        "code": f"{top[0].rsplit('/', 1)[-1]}:{top[1]}" if top else code_line(frames[::-1]),
+        "code": f"{file.rsplit('/', 1)[-1]}:{number}" if file else code_line(frames[::-1]),
         "tool": "gdb",
     }
-    if top:
-        fields["native"] = top[2]
     yield document_event(source, "crash", lines, at, fields, pid)

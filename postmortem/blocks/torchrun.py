@@ -17,17 +17,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from typing import Any
 
-from postmortem.blocks.frames import Frames, code_line, collective_of
-from postmortem.blocks.traceback import WRAPPERS
+from postmortem.blocks.frames import Frames, frame_of
+from postmortem.blocks.traceback import exception_fields, is_wrapper
 from postmortem.formats import forms, plain_json, times
-from postmortem.formats.excerpt import Excerpt, Line
+from postmortem.formats.excerpt import Excerpt, Line, source_event, timed
 from postmortem.library import Signature
 from postmortem.model import Event, Source, Where
 from postmortem.model.digits import whole
 from postmortem.privacy import cut
 
 OPENER = Signature(":failure-entry", r"rank      : \d+ \(local_rank: \d+\)", after=12288, before=512)
+SIGMA = 0.6  # of a time in whole seconds
 _REGEXES = forms.regexes("blocks/exceptions")
 _FRAME = _REGEXES["frame"]
 
@@ -55,7 +57,7 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
         if e := _REGEXES["entry-exit"].search(body):
             exit_ = (line, e)
         elif (f := _FRAME.match(body)) and f["func"]:
-            frames.append((f["file"], whole(f["line"]), f["func"].strip()[:200]))
+            frames.append(frame_of(f))
         elif frames and (x := _REGEXES["entry-exception"].match(body)):
             exception = (line, x)
         last = line.number
@@ -67,8 +69,7 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
     event = excerpt.event("exit", line, fields=fields, rank=whole(m["rank"]), pid=pid, end=last)
     if host and not host.startswith("localhost"):  # socket.getfqdn(), which may be `localhost` on every node
         event = event._replace(host=host)
-    if stamp:
-        event = event._replace(time=stamp.time, clock=stamp.clock, sigma=0.6, raw_time=stamp.raw)
+    event = timed(event, stamp._replace(sigma=SIGMA) if stamp else None)
     yield event
     if exception:
         yield _quoted(excerpt, event, *exception, frames)
@@ -76,7 +77,7 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
 
 def _quoted(excerpt: Excerpt, exit_event: Event, line: Line, m: re.Match[str], frames: Frames) -> Event:
     context, before = excerpt.context(line.number)
-    fields = _fields(m["type"], m["message"], line.text.strip(), frames)
+    fields = exception_fields(m["type"], m["message"], line.text.strip(), frames)
     fields |= {"reported_by": "launcher", "local_rank": exit_event.fields["local_rank"]}
     return exit_event._replace(
         kind="exception",
@@ -89,25 +90,6 @@ def _quoted(excerpt: Excerpt, exit_event: Event, line: Line, m: re.Match[str], f
     )
 
 
-def _fields(kind: str, message: str, line: str, frames: Frames) -> dict[str, object]:
-    return {
-        "type": kind,
-        "message": cut(message, 2000),
-        "line": cut(line, 2000),
-        "frames": tuple(frames[-60:]),
-        "code": code_line(frames),
-        "collective": collective_of(frames),
-    }
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg} at character {error.pos:,} of {len(error.doc):,}"
-    if isinstance(error, plain_json.TooMuch):
-        return str(error)
-    return "it is nested too deep, or has a number that is too long"
-
-
 def error_file(source: Source, content: bytes) -> Iterator[Event]:
     """Read an error.json: {"message": {"message": "RuntimeError: …", "extraInfo": {"py_callstack":
     "…", "timestamp": "1795208014"}}}."""
@@ -115,7 +97,7 @@ def error_file(source: Source, content: bytes) -> Iterator[Event]:
         record = plain_json.loads(content, "backslashreplace")
     except (ValueError, RecursionError) as e:
         if content.strip() and not str(e).startswith("Extra data"):
-            yield Event("unreadable", Where(source.path, None), f"The error file is no whole JSON: {_why(e)}.")
+            yield source_event(source, "unreadable", f"The error file is no whole JSON: {_why(e)}.")
         return
     message = record.get("message") if isinstance(record, dict) else None
     extra = message.get("extraInfo") if isinstance(message, dict) else None
@@ -125,31 +107,29 @@ def error_file(source: Source, content: bytes) -> Iterator[Event]:
     extra = extra if isinstance(extra, dict) else {}
     stack = extra.get("py_callstack")
     rows = stack.rstrip().split("\n") if isinstance(stack, str) else []
-    matches = [m for row in rows[:2000] if (m := _FRAME.match(row)) and m["func"]]
-    frames = [(m["file"], whole(m["line"]), m["func"].strip()[:200]) for m in matches]
+    frames = [frame_of(m) for row in rows[:2000] if (m := _FRAME.match(row)) and m["func"]]
     raw = extra.get("timestamp")
     stamp = float(raw) if isinstance(raw, str) and raw.isdecimal() and len(raw) <= 11 else None
     last = next((row for row in reversed(rows) if row and not row[0].isspace()), "")
     first = text.split("\n", 1)[0]
     decisive = last if last and ": " in last and "Caught " in first else first
     kind, _, detail = decisive.partition(": ")
-    fields = _fields(kind[:200], detail, decisive, frames)
+    fields = exception_fields(kind[:200], detail, decisive, frames)
     fields |= {"reported_by": "error-file", "local_rank": source.local_rank}
-    if kind.rsplit(".", 1)[-1] in WRAPPERS:
-        fields["wrapper"] = True
-    yield Event(
-        kind="exception",
-        where=Where(source.path, None),
-        text=cut(decisive, 4000),
-        time=stamp,
-        clock="absolute" if stamp else "none",
-        sigma=0.6,
-        raw_time=str(raw or ""),
-        rank=source.rank,
-        host=source.host,
-        attempt=source.attempt,
-        run=source.run,
-        severity="fatal",
-        fields=fields,
-        source_kind=source.kind,
-    )
+    fields |= {"wrapper": True} if is_wrapper(kind) else {}
+    event = source_event(source, "exception", cut(decisive, 4000), severity="fatal", fields=fields)
+    time: dict[str, Any] = {
+        "time": stamp,
+        "clock": "absolute" if stamp else "none",
+        "sigma": SIGMA,
+        "raw_time": str(raw or ""),
+    }
+    yield event._replace(**time)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at character {error.pos:,} of {len(error.doc):,}"
+    if isinstance(error, plain_json.TooMuch):
+        return str(error)
+    return "it is nested too deep, or has a number that is too long"

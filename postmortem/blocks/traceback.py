@@ -14,14 +14,22 @@ Out: one event of kind `exception`, or `cut` where the log ends before the excep
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice, takewhile
 
-from postmortem.blocks.frames import before_signal, code_line, collective_in, collective_of, is_only_printed, is_own
+from postmortem.blocks.frames import (
+    Frames,
+    before_signal,
+    code_line,
+    collective_in,
+    collective_of,
+    frame_of,
+    is_only_printed,
+    is_own,
+)
 from postmortem.formats import boxed, forms
-from postmortem.formats.excerpt import Excerpt, Line
+from postmortem.formats.excerpt import Excerpt, Line, timed
 from postmortem.library import Signature
 from postmortem.model import Event
 from postmortem.model.digits import number, whole
@@ -38,25 +46,18 @@ HEAD = "Traceback (most recent call last)"
 PRINTED = 60  # lines of a child's output that a parent's exception may quote
 _REGEXES = forms.regexes("blocks/exceptions")
 _FRAME, _NAMED, _ANY, _ORIGINAL = (_REGEXES[name] for name in ("frame", "named", "any", "original"))
-WRAPPERS = {
-    "ChildFailedError", "ProcessRaisedException", "ProcessExitedException", "CalledProcessError",
-    "SignalException", "WorkerGroupError", "TrainingFailedError", "RayTaskError", "RayActorError",
-    "ActorDiedError", "WorkerCrashedError", "BrokenProcessPool", "TuneError", "ControllerError",
-    "ExceptionGroup", "LauncherError",
-}  # fmt: skip
-Frame = tuple[str, int, str]
 
 
 @dataclass
 class _Reading:
     """One traceback as read so far."""
 
-    frames: list[Frame] = field(default_factory=list)
+    last: int
     exception: Line | None = None
+    frames: Frames = field(default_factory=list)
     original: bool = False  # the traceback of another process, quoted below the exception
     chained: bool = False
     open: bool = False  # the lines ended before the traceback did
-    last: int = 0
     source: str = ""  # the code of the innermost frame
 
 
@@ -64,46 +65,47 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
     """Read the traceback that starts here."""
     opener = excerpt.envelope.body
     lead = opener[: opener.find(HEAD)].strip()
-    if "[repeated " in opener:
-        return  # Ray folds equal lines of several processes; the first copy is above, with its writer's name
-    if lead.startswith("traceback :") or lead.endswith(("Original", '\\"', '"')) and lead != "":
-        return  # part of a launcher's block, or of another traceback
+    # Ray folds equal lines of several processes; the first copy is above, with its writer's name
+    if "[repeated " in opener or lead.startswith("traceback :") or lead.endswith(("Original", '"')):
+        return  # or part of a launcher's block, or of another traceback
     reading = _read(excerpt)
     if reading.exception is not None:
-        yield _event(excerpt, _own_exception(excerpt, reading))
+        _take_own_exception(excerpt, reading)
+        yield _event(excerpt, reading)
     elif reading.open and excerpt.to_the_end(OPENER.after):
         yield excerpt.event("cut", next(excerpt.following()), fields={"opened": excerpt.number})
 
 
-def _own_exception(excerpt: Excerpt, reading: _Reading) -> _Reading:
+def _take_own_exception(excerpt: Excerpt, reading: _Reading) -> None:
     """Ranks that raise at once on a console without prefixes write their heads together, and their exceptions:
     the third exception belongs to the third head."""
     heads = takewhile(lambda line: line.envelope.body == excerpt.envelope.body, excerpt.preceding())
     nth = sum(1 for line in heads if line.envelope.key == excerpt.envelope.key)
-    below = (line for line in excerpt.following() if line.number > reading.last)
-    for line in islice(below, min(nth, 64)):
+    for line in islice(excerpt.behind(reading.last), min(nth, 64)):
         if line.envelope.key != excerpt.envelope.key or not _is_exception(line.envelope.body, True):
             break
         reading.exception, reading.last = line, line.number
-    return reading
 
 
 def parse_headless(excerpt: Excerpt) -> Iterator[Event]:
     """Read an exception line without the head of its traceback: below frames, or as the first line of a file."""
     line = next(excerpt.following())
-    if recorded := _recorded(excerpt):
-        body = line.envelope._replace(body=recorded[1])
-        yield _event(excerpt, _Reading(exception=line._replace(envelope=body), last=line.number))
+    above = next(excerpt.preceding(), None)
+    recorded = _REGEXES["recorded"].match(excerpt.envelope.body.strip())
+    # in the JSON over several lines that torchelastic's error handler prints
+    if recorded and above and above.text.rstrip().endswith('"message": {'):
+        yield _event(excerpt, _Reading(line.number, line.with_body(recorded[1])))
         return
     frames = _frames_above(excerpt, line) if _NAMED.match(line.envelope.body.strip()) else None
     kind = "exception"
     if frames is None:
         named = _named_in(line.envelope.body)
-        if not named or _is_quoted(excerpt, line):
-            return
+        own = (back.envelope.body for back in excerpt.preceding() if back.envelope.key == line.envelope.key)
+        if not named or any(_FRAME.match(body) or _ORIGINAL.search(body) for body in islice(own, 3)):
+            return  # it is part of a traceback above, of which the block has read it
         frames, kind = [], "exception" if _is_last(excerpt, line) else "uttered"
-        line = line._replace(envelope=line.envelope._replace(body=named))
-    event = _event(excerpt, _Reading(frames=frames, exception=line, last=line.number))
+        line = line.with_body(named)
+    event = _event(excerpt, _Reading(line.number, line, frames))
     yield event._replace(kind=kind, fields={**event.fields, "headless": True})
 
 
@@ -121,12 +123,6 @@ def _named_in(body: str) -> str:
     return f"{as_code['type']}: {as_code['message']}" if as_code else m["said"]
 
 
-def _is_quoted(excerpt: Excerpt, line: Line) -> bool:
-    """Whether the line is part of a traceback above: its block has read it."""
-    own = (back.envelope.body for back in excerpt.preceding() if back.envelope.key == line.envelope.key)
-    return any(_FRAME.match(body) or _ORIGINAL.search(body) for body in islice(own, 3))
-
-
 def _is_last(excerpt: Excerpt, line: Line) -> bool:
     """Whether it is the last line of its writer, or right below it an end is reported."""
     for other in islice(excerpt.following(), 1, None):
@@ -139,18 +135,10 @@ def _is_last(excerpt: Excerpt, line: Line) -> bool:
     return excerpt.to_the_end(HEADLESS.after)
 
 
-def _recorded(excerpt: Excerpt) -> re.Match[str] | None:
-    """The exception in the JSON over several lines that torchelastic's error handler prints."""
-    above = next(excerpt.preceding(), None)
-    if above is None or not above.text.rstrip().endswith('"message": {'):
-        return None
-    return _REGEXES["recorded"].match(excerpt.envelope.body.strip())
-
-
-def _frames_above(excerpt: Excerpt, line: Line) -> list[Frame] | None:
+def _frames_above(excerpt: Excerpt, line: Line) -> Frames | None:
     """The frames right before an exception's line. None if the line is prose, or if the head of the traceback is
     there too: then its own block reads the line."""
-    frames: list[Frame] = []
+    frames: Frames = []
     tail = ""  # of a broken frame
     flat = 0  # code and carets without indentation
     raised = False  # by the code of the last frame, which may be unreadable itself
@@ -168,7 +156,7 @@ def _frames_above(excerpt: Excerpt, line: Line) -> list[Frame] | None:
         if frame := _FRAME.match(body):
             if flat if body[:1].isspace() else margin:
                 break
-            frames.append(_frame(frame))
+            frames.append(frame_of(frame))
             flat = 0
         elif _REGEXES["broken-frame"].match(body):
             tail = body[:1000]
@@ -185,10 +173,6 @@ def _frames_above(excerpt: Excerpt, line: Line) -> list[Frame] | None:
     return frames[::-1] or ([] if raised else None)
 
 
-def _frame(m: re.Match[str]) -> Frame:
-    return m["file"], whole(m["line"]), (m["func"] or "").strip()[:200]
-
-
 def _single_spaced(lines: Iterator[Line]) -> Iterator[Line]:
     """The lines without the empty lines that a paste has put between each two of them."""
     first = list(islice(lines, 6))
@@ -197,7 +181,7 @@ def _single_spaced(lines: Iterator[Line]) -> Iterator[Line]:
 
 
 def _read(excerpt: Excerpt) -> _Reading:
-    reading = _Reading(last=excerpt.number)
+    reading = _Reading(excerpt.number)
     block = iter(excerpt.block())
     opener = next(block).envelope.body
     lines = boxed.unboxed(opener, block) if boxed.opens(opener) else _same_lead(block, opener.partition(HEAD)[0])
@@ -226,7 +210,7 @@ def _same_lead(lines: Iterator[Line], lead: str) -> Iterator[Line]:
         if not led:
             yield line
         elif body.startswith(lead.rstrip()):
-            yield line._replace(envelope=line.envelope._replace(body=body[len(lead) :]))
+            yield line.with_body(body[len(lead) :])
 
 
 def _take(reading: _Reading, line: Line, body: str) -> bool:
@@ -235,7 +219,7 @@ def _take(reading: _Reading, line: Line, body: str) -> bool:
     if frame := _FRAME.match(body):
         if done:
             return False
-        reading.frames.append(_frame(frame))
+        reading.frames.append(frame_of(frame))
         reading.source = ""
         if reading.original:  # the line that it raised may be cut off
             reading.last = line.number
@@ -280,16 +264,9 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
     kind = m["type"] if m else body.split(":")[0]
     if doubled := _REGEXES["doubled"].fullmatch(kind):
         kind, body = doubled[1], doubled[1] + body[len(kind) :]
-    outside = before_signal(reading.frames)
-    fields: dict[str, object] = {
-        "type": kind,
-        "message": cut(m["message"] or "" if m else "", 2000),
-        "line": cut(body, 2000),
-        "frames": tuple(reading.frames[-60:]),
-        "code": code_line(outside),
-        "collective": collective_of(outside) or collective_in(reading.source),
-        "opened": excerpt.number,
-    }
+    fields = exception_fields(kind, m["message"] or "" if m else "", body, reading.frames)
+    fields["collective"] = fields["collective"] or collective_in(reading.source)
+    fields["opened"] = excerpt.number
     if fields["collective"]:
         fields["own"] = tuple(is_own(file) for file, _, _ in reading.frames[-60:])
     if reading.source:
@@ -298,32 +275,44 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
         fields["table"] = table
     handled = excerpt.handled(str(fields["message"]), reading.last)
     flags = {
-        "interrupted": len(outside) < len(reading.frames),
+        "ignored": is_only_printed(reading.frames),
+        "interrupted": len(before_signal(reading.frames)) < len(reading.frames),
         "wrapper": _is_wrapper(excerpt, reading, kind, body),
         "chained": reading.chained,
-        handled: bool(handled),
-        "carried": reading.original,
+        **({handled: True} if handled else {}),
         # torch >= 2.2 prefixes an uncaught exception (its excepthook)
         "excepthook": "[rank" in "".join(excerpt.envelope.key),
     }
     fields |= {name: True for name, flag in flags.items() if flag}
-    if is_only_printed(reading.frames):
-        fields["ignored"] = True
     rank = _reported_rank(excerpt)
     pid = _reported_pid(excerpt, bool(reading.frames)) if rank is None else None
     if rank is not None or pid is not None:
         fields["reported_by"] = "parent"
-    else:
-        logger = excerpt.logger()
-        if logger is not None and reading.exception.envelope.rank is None:
-            rank = logger.rank
-            fields |= {"writer": logger.writer} if logger.writer else {}
+    elif reading.exception.envelope.rank is None and (logger := excerpt.logger()) is not None:
+        rank = logger.rank
+        fields |= {"writer": logger.writer} if logger.writer else {}
     event = excerpt.event(
         "exception", reading.exception, severity="fatal", fields=fields, end=reading.last, rank=rank, pid=pid
     )
-    if event.time is None and (stamp := excerpt.envelope.stamp) is not None:
-        event = event._replace(time=stamp.time, clock=stamp.clock, sigma=stamp.sigma, raw_time=stamp.raw)
-    return event
+    return event if event.time is not None else timed(event, excerpt.envelope.stamp)
+
+
+def exception_fields(kind: str, message: str, line: str, frames: Frames) -> dict[str, object]:
+    """The fields of every event of kind `exception`; `frames` most recent last."""
+    outside = before_signal(frames)
+    return {
+        "type": kind,
+        "message": cut(message, 2000),
+        "line": cut(line, 2000),
+        "frames": tuple(frames[-60:]),
+        "code": code_line(outside),
+        "collective": collective_of(outside),
+    }
+
+
+def is_wrapper(kind: str) -> bool:
+    """Whether a class of exceptions only reports that another process failed."""
+    return _REGEXES["wrapper"].fullmatch(kind.split("(")[0].rsplit(".", 1)[-1]) is not None
 
 
 def _rank_table(below: Iterator[Line]) -> tuple[tuple[object, ...], ...]:
@@ -341,27 +330,25 @@ def _rank_table(below: Iterator[Line]) -> tuple[tuple[object, ...], ...]:
 
 def _is_wrapper(excerpt: Excerpt, reading: _Reading, kind: str, body: str) -> bool:
     """Whether an exception only reports that another process failed."""
-    if kind.split("(")[0].rsplit(".", 1)[-1] in WRAPPERS or _REGEXES["spawned"].match(body):
+    if is_wrapper(kind) or _REGEXES["spawned"].match(body):
         return True
-    ray = reading.frames and "ray/_private/worker.py" in reading.frames[-1][0]
-    if ray and reading.source.startswith("raise value"):
+    if reading.source.startswith("raise value") and "ray/_private/worker.py" in reading.frames[-1][0]:
         return True
     if not _REGEXES["returned"].search(body):
         return False
     # the exit code of a program, and below it the output of that program with a traceback
-    behind = (line.envelope for line in excerpt.following() if line.number > reading.last)
-    printed = takewhile(lambda env: env.stamp is None, islice(behind, PRINTED))
-    return any(HEAD in env.body for env in printed)
+    printed = takewhile(lambda line: line.envelope.stamp is None, islice(excerpt.behind(reading.last), PRINTED))
+    return any(HEAD in line.envelope.body for line in printed)
 
 
 def _reported_rank(excerpt: Excerpt) -> int | None:
     """The rank that raised, where its parent or the caller of its RPC reports the exception."""
     if m := _REGEXES["gathered"].search(excerpt.text):
         return number(m["rank"])
-    remote, spawn = _REGEXES["remote"], _REGEXES["spawn"]
-    found = next((m for line in islice(excerpt.preceding(), 3) if (m := remote.search(line.text))), None)
-    found = found or next((m for text in reversed(excerpt.before) if (m := spawn.search(text))), None)
-    return number(found["rank"]) if found else None
+    for n, text in enumerate(reversed(excerpt.before)):
+        if m := (n < 3 and _REGEXES["remote"].search(text)) or _REGEXES["spawn"].search(text):
+            return number(m["rank"])
+    return None
 
 
 def _reported_pid(excerpt: Excerpt, framed: bool) -> int | None:

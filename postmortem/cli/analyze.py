@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,105 +21,67 @@ STRICT_CODE = 4
 CI, FLEET = "For CI", "Notify and history"
 
 app = typer.Typer(add_completion=False)
+_input, _output, _ci, _fleet = (partial(typer.Option, rich_help_panel=panel) for panel in (INPUT, OUTPUT, CI, FLEET))
+Paths = Annotated[
+    list[str], typer.Argument(metavar="PATH...", help="Folders, files, archives, globs; - for standard input.")
+]
+Out = Annotated[
+    list[str] | None,
+    _output("--output", "-o", metavar="FILE|-", help="Output file; - is standard output; repeatable."),
+]
+Formats = Annotated[list[Format] | None, _output("--format", "-f", help="Output format; html by default; repeatable.")]
+Brief = Annotated[bool, _output("--brief", help="With --format json or md: only the verdict, for chat.")]
+Job = Annotated[str | None, _input(metavar="ID", help="Analyze this job if the logs have several.")]
+Since = Annotated[str | None, _input(metavar="TIME", help="Ignore earlier lines (ISO 8601; UTC without a time zone).")]
+Until = Annotated[str | None, _input(metavar="TIME", help="Ignore later lines.")]
+Baseline = Annotated[Path | None, _input(metavar="DIR", help="Logs of a healthy run, for comparison.")]
+Jobs = Annotated[int | None, _input(min=1, metavar="N", help="Number of reader processes; automatic by default.")]
+Dask = Annotated[str | None, _input(metavar="ADDRESS", help="Read on the workers of this Dask scheduler.")]
+Executor = Annotated[
+    str | None, _input(metavar="MODULE:FACTORY", help="Read on the executor that this function returns.")
+]
+NoRedact = Annotated[bool, _output("--no-redact", help="Do not mask secrets found in the logs.")]
+History = Annotated[
+    str | None,
+    _fleet(
+        metavar="FILE|URL", envvar=HISTORY, help="Store the verdict here: a file, or postgresql://USER@HOST/DATABASE."
+    ),
+]
+Strict = Annotated[bool, _ci("--strict", help="Exit 4 if the cause stays undetermined.")]
+ExitCode = Annotated[bool, _ci("--exit-code", help="Exit 10 incident, 11 undetermined, 12 recovered, 0 healthy.")]
+Notify = Annotated[
+    list[str] | None,
+    _fleet(metavar="URL|@FILE", help="Notify a chat, a pager or a webhook unless the run is healthy; repeatable."),
+]
+ReportUrl = Annotated[str, _fleet(metavar="URL", help="With --notify: address of the report.")]
+Open = Annotated[bool, _output("--open", help="Open the HTML report in a browser.")]
+Verbose = Annotated[bool, _output("--verbose", "-v", help="Explain the verdict.")]
 
 
 @app.command()
 def analyze(
-    paths: Annotated[
-        list[str], typer.Argument(metavar="PATH...", help="Folders, files, archives, globs; - for standard input.")
-    ],
-    out: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE|-",
-            help="Output file; - is standard output; repeatable.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    formats: Annotated[
-        list[Format] | None,
-        typer.Option("--format", "-f", help="Output format; html by default; repeatable.", rich_help_panel=OUTPUT),
-    ] = None,
-    brief: Annotated[
-        bool,
-        typer.Option("--brief", help="With --format json or md: only the verdict, for chat.", rich_help_panel=OUTPUT),
-    ] = False,
-    job: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="Analyze this job if the logs have several.", rich_help_panel=INPUT),
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="Ignore earlier lines (ISO 8601; UTC without a time zone).", rich_help_panel=INPUT
-        ),
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Ignore later lines.", rich_help_panel=INPUT)
-    ] = None,
+    paths: Paths,
+    out: Out = None,
+    formats: Formats = None,
+    brief: Brief = False,
+    job: Job = None,
+    since: Since = None,
+    until: Until = None,
     folders: PatternFolders = None,
-    baseline: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Logs of a healthy run, for comparison.", rich_help_panel=INPUT),
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Number of reader processes; automatic by default.", rich_help_panel=INPUT
-        ),
-    ] = None,
-    dask: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Read on the workers of this Dask scheduler.", rich_help_panel=INPUT),
-    ] = None,
-    executor: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:FACTORY", help="Read on the executor that this function returns.", rich_help_panel=INPUT
-        ),
-    ] = None,
-    no_redact: Annotated[
-        bool, typer.Option("--no-redact", help="Do not mask secrets found in the logs.", rich_help_panel=OUTPUT)
-    ] = False,
+    baseline: Baseline = None,
+    jobs: Jobs = None,
+    dask: Dask = None,
+    executor: Executor = None,
+    no_redact: NoRedact = False,
     anonymise: Anonymise = False,
     anonymise_map: AnonymiseMap = None,
-    history: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|URL",
-            envvar=HISTORY,
-            help="Store the verdict here: a file, or postgresql://USER@HOST/DATABASE.",
-            rich_help_panel=FLEET,
-        ),
-    ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit 4 if the cause stays undetermined.", rich_help_panel=CI)
-    ] = False,
-    exit_code: Annotated[
-        bool,
-        typer.Option(
-            "--exit-code", help="Exit 10 incident, 11 undetermined, 12 recovered, 0 healthy.", rich_help_panel=CI
-        ),
-    ] = False,
-    notify: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="URL|@FILE",
-            help="Notify a chat, a pager or a webhook unless the run is healthy; repeatable.",
-            rich_help_panel=FLEET,
-        ),
-    ] = None,
-    report_url: Annotated[
-        str, typer.Option(metavar="URL", help="With --notify: address of the report.", rich_help_panel=FLEET)
-    ] = "",
-    open_: Annotated[
-        bool, typer.Option("--open", help="Open the HTML report in a browser.", rich_help_panel=OUTPUT)
-    ] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Explain the verdict.", rich_help_panel=OUTPUT)
-    ] = False,
+    history: History = None,
+    strict: Strict = False,
+    exit_code: ExitCode = False,
+    notify: Notify = None,
+    report_url: ReportUrl = "",
+    open_: Open = False,
+    verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> int:
     """Read logs, name what failed first and why, and write a report."""
@@ -142,9 +105,9 @@ def analyze(
 
         incident = filing.filed(incident, history, next(iter(pages), None), paths, hide)
     if hide:
-        from postmortem.report import pseudonyms
+        from postmortem.report import anonymous
 
-        incident = pseudonyms.put(incident, anonymise_map)
+        incident = anonymous.hidden(incident, anonymise_map)
     try:
         writing.write(incident, wanted, brief, verbose, quiet)
     finally:  # also after a failed write, such as a full disk

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -71,25 +72,12 @@ def collect(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no table.")] = False,
 ) -> None:
     """Save short-lived evidence of a host (stacks, counters, kernel log, GPUs) in one archive."""
-    from postmortem.live.collect import command
+    from postmortem.live.collect import collection
 
     if listed:
-        output.data(command.listing())
+        output.data(collection.listing())
         return
-    command.execute(
-        command.wishes(
-            out=out,
-            srun=srun,
-            ssh=ssh,
-            kubectl=kubectl,
-            namespace=namespace,
-            container=container,
-            python=python,
-            timeout=timeout,
-            parallel=parallel,
-            job=job,
-            since=moment(since, "--since"),
-            no_redact=no_redact,
-            quiet=quiet,
-        )
+    options = collection.Options(
+        out, srun, ssh, kubectl, namespace, container, python, timeout, parallel, job or "", moment(since, "--since")
     )
+    collection.execute(replace(options, redact=not no_redact, quiet=quiet))

@@ -65,9 +65,9 @@ def diff(
         pair = run.both(a, b, tuple(map(folder, folders or ())), progress)
         found = compared(*pair)
     if anonymise or anonymise_map:
-        from postmortem.report import pseudonyms
+        from postmortem.report import anonymous
 
-        found = pseudonyms.put_in_comparison(found, pair, anonymise_map)
+        found = anonymous.hidden_comparison(found, pair, anonymise_map)
     if target is None:
         output.data(render(found, chosen, output.width(), output.colour() and sys.stdout.isatty()))
     else:

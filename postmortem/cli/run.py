@@ -33,6 +33,6 @@ def run(
     history: History = None,
 ) -> int:
     """Run a job unchanged, keep evidence of a failure, and analyze it."""
-    from postmortem.live.run.command import Wishes, execute
+    from postmortem.live.run.wrapper import Options, execute
 
-    return execute(command, Wishes(folder, keep, tuple(without or ()), not no_analyze, history))
+    return execute(command, Options(folder, keep, tuple(without or ()), not no_analyze, history))

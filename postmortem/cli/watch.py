@@ -37,18 +37,18 @@ def watch(
     job: Annotated[str | None, typer.Option(metavar="ID", help=JOB_HELP)] = None,
 ) -> int:
     """Follow the logs of a running job and report a hang while it lasts."""
-    from postmortem.live.watch.command import Wishes, command_of, execute
     from postmortem.live.watch.rhythm import Settings
+    from postmortem.live.watch.watcher import Options, command_words, execute
 
-    wishes = Wishes(
+    options = Options(
         Settings(patience, quiet_factor, min(5.0, patience / 4)),
         interval,
         form,
         once,
         exit_code,
         analyze,
-        command_of(on_hang),
+        command_words(on_hang),
         folder,
         job or "",
     )
-    return execute(paths, wishes)
+    return execute(paths, options)

@@ -1,4 +1,4 @@
-"""What `analyze` writes, and where: formats paired with files, each written whole, and the verdict in words.
+"""The outputs of `analyze`: formats paired with files, each written whole, and the verdict on the terminal.
 
 --format html -o r.html --format json -o r.json --format md   ->   two files, and Markdown on standard output
 """
@@ -23,18 +23,7 @@ DEFAULT_REPORT = "postmortem-report.html"
 STANDARD = "-"
 
 
-class Format(StrEnum):
-    html = "html"
-    json = "json"
-    md = "md"
-    ndjson = "ndjson"
-    csv = "csv"
-    parquet = "parquet"
-    github = "github"
-    trace = "trace"
-    junit = "junit"
-
-
+Format = StrEnum("Format", "html json md ndjson csv parquet github trace junit")
 BRIEF = (Format.json, Format.md)  # formats that have a short form
 _SUFFIXES = {"xml": "junit", "jsonl": "ndjson"}
 
@@ -51,12 +40,12 @@ def targets(forms: Sequence[Format], outputs: Sequence[str], inputs: Sequence[st
     goes to standard output, HTML to its usual file. Raise UsageError before anything is read."""
     pairs = _paired(forms, outputs)
     found = [Target(form, None if out == STANDARD else Path(out)) for form, out in pairs]
-    told = [target for target in found if target.path is None]
-    if len(told) > 1:
-        names = " and ".join(target.form.value for target in told)
+    standard = [target for target in found if target.path is None]
+    if len(standard) > 1:
+        names = " and ".join(target.form.value for target in standard)
         raise UsageError(f"{names} would all go to standard output", "name a file for each: --output FILE")
-    if told and told[0].form is Format.parquet and sys.stdout is not None and sys.stdout.isatty():
-        raise UsageError("Parquet is binary, and standard output is a terminal", "say --output events.parquet")
+    if standard and standard[0].form is Format.parquet and sys.stdout is not None and sys.stdout.isatty():
+        raise UsageError("Parquet is binary, and standard output is a terminal", "use --output events.parquet")
     seen: set[Path] = set()
     for form, path in found:
         if path is not None:
@@ -75,10 +64,10 @@ def _paired(forms: Sequence[Format], outputs: Sequence[str]) -> list[tuple[Forma
             left.remove(form)
             chosen[place] = form
     open_ = [place for place in range(len(outputs)) if place not in chosen]
-    said = len(left) >= len(open_)  # what is said counts more than a suffix, where it is said of each
+    every = len(left) >= len(open_)  # --format has priority over a suffix if there is one for each file
     for place in open_:
         form = _by_suffix(outputs[place])
-        chosen[place] = left.pop(0) if left and (said or form is None) else form or Format.html
+        chosen[place] = left.pop(0) if left and (every or form is None) else form or Format.html
     pairs = [(chosen[place], out) for place, out in enumerate(outputs)]
     if not pairs and not left:
         left = [Format.html]
@@ -98,7 +87,7 @@ def _check(path: Path, inputs: Sequence[str], named: bool) -> None:
 
 
 def write(incident: Incident, chosen: Sequence[Target], brief: bool, verbose: bool, quiet: bool) -> None:
-    """Write each output, files first. One that fails costs no other; the first failure is raised at last."""
+    """Write each output, files first. One that fails costs no other; the first error is raised at the end."""
     failed: list[PostmortemError] = []
     written: list[Path] = []
     for form, path in chosen:
@@ -108,7 +97,7 @@ def write(incident: Incident, chosen: Sequence[Target], brief: bool, verbose: bo
                 written.append(path)
             except PostmortemError as error:
                 failed.append(error)
-    _say(incident, written, verbose, quiet)
+    _print(incident, written, verbose, quiet)
     for form, path in chosen:
         if path is None:
             output.data(_made(incident, form, brief))
@@ -117,11 +106,11 @@ def write(incident: Incident, chosen: Sequence[Target], brief: bool, verbose: bo
 
 
 def notify(incident: Incident, given: Sequence[str], link: str) -> None:
-    """Notify who is to be told, if anybody is: most runs tell nobody, and import nothing for it."""
+    """Send the notifications, if there are any: most runs have none, and import nothing for it."""
     if given or os.environ.get(NOTIFY):
         from postmortem.fleet import notify
 
-        notify.tell(incident, given, link)
+        notify.send(incident, given, link)
 
 
 def _made(incident: Incident, form: Format, brief: bool) -> str | bytes:
@@ -132,7 +121,7 @@ def _made(incident: Incident, form: Format, brief: bool) -> str | bytes:
     return report.render(incident, form.value, brief and form in BRIEF)
 
 
-def _say(incident: Incident, files: Sequence[Path], verbose: bool, quiet: bool) -> None:
+def _print(incident: Incident, files: Sequence[Path], verbose: bool, quiet: bool) -> None:
     from postmortem import report
 
     if verbose:
@@ -145,6 +134,6 @@ def _summary(incident: Incident, files: str) -> str:
     from postmortem import report
 
     try:
-        return report.render_terminal(incident, width=output.width(), colour=output.colour(), report=files)
+        return str(report.render_terminal(incident, width=output.width(), colour=output.colour(), report=files))
     except Exception as e:  # the report is written, and that is what it is about
         return f"{incident.document['verdict']['outcome'].upper()}\n  summary  {ours(e)}\n  report   {files}"

@@ -28,7 +28,7 @@ from postmortem.diagnose import (
 )
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive import exits, hangs, joining, lastwords, standstill, tables
+from postmortem.diagnose.derive import exits, hangs, joining, log_ends, rank_lists, standstill
 from postmortem.diagnose.explain import declared
 from postmortem.diagnose.identity import build
 from postmortem.diagnose.novelty import shapes as shapes
@@ -205,7 +205,7 @@ def _all_claims(case: Case, stated: list[Claim]) -> list[Claim]:
     """The claims of single lines, and those of all logs together. A hang is looked for where nothing else accounts
     for it."""
     claims = observe.group(stated)
-    for derive in (exits.derive, joining.derive, tables.derive):
+    for derive in (exits.derive, joining.derive, rank_lists.derive):
         claims += derive(case, stated)
     loose = foreign.unbound(case, claims)
     still = standstill.derive(case, stated)
@@ -217,7 +217,7 @@ def _all_claims(case: Case, stated: list[Claim]) -> list[Claim]:
     claims = foreign.doubted(case, claims, loose)
     claims += stops.derive(case, claims)
     if not any(c.role == "cause" for c in claims):
-        claims += lastwords.derive(case, stated)
+        claims += log_ends.derive(case, stated)
     return claims
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import exits
-from postmortem.diagnose.derive.hangs.views import minority
+from postmortem.diagnose.derive.hangs.rank_rows import odd_one_out
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.same import same_host
 from postmortem.diagnose.wording import listed, ranks_text
@@ -110,7 +110,7 @@ def _other_model(root: Claim) -> Ranks:
             if r is not None and n is not None:
                 parameters.setdefault(r, n)
     groups = {n: [r for r, own in parameters.items() if own == n] for n in parameters.values()}
-    odd, majority = minority(groups)
+    odd, majority = odd_one_out(groups)
     return tuple(sorted(odd)) if majority else ()
 
 

@@ -1,10 +1,9 @@
-"""What is said about a job: claims, and which claim follows from which.
+"""Claims about a job, and links between them.
 
-    Claim    a pattern seen on one entity: who says it, of whom, when, on what proof, and the part it plays
-    Link     one claim follows from another, by a join of their entities that is told
+    Claim    a pattern seen on one entity: who reports it, about whom, when, on what proof, and its role
+    Link     one claim follows from another, by a join of their entities
 
-Both are frozen. A claim's part (`role`) starts as its pattern's and only falls (`rules`); it is promoted
-once, in `rules.promote`.
+Both are frozen. The role of a claim starts as its pattern's and only falls (`rules`); it rises once, in `rules.promote`.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from postmortem.model import Event, Pattern, Role, Speaker
 
 T = TypeVar("T", int, str)
 HEIGHT = {"cause": 3, "symptom": 2, "confirms": 1, "context": 0}  # roles fall from left to right
-OTHERS = ("kernel", "scheduler", "cluster", "tool")  # who speaks beside a job: not all they say is about it
+OTHERS = ("kernel", "scheduler", "cluster", "tool")  # speakers beside a job: not all their reports are about it
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One pattern seen on one entity. `events` are its proof, best address first; `guess`: nothing binds it
-    to this job."""
+    """One pattern seen on one entity. `events` are its proof, best address first; `guess`: nothing links it to this
+    job."""
 
     pattern: Pattern
     role: Role
@@ -36,9 +35,9 @@ class Claim:
     because: str = ""
     strength: str = "stated"
     guess: bool = False
-    witnessed: bool = False  # each rank was seen where it stood, or says itself that it waited
-    step: int = 0  # of several comparisons of the ranks: how good its reasons are, 0 best
-    fell_by: str = ""  # the rule that took its part away
+    witnessed: bool = False  # the stack or the complaint of every rank is known
+    step: int = 0  # of several comparisons of the ranks: 0 has the best evidence
+    fell_by: str = ""  # the rule that reduced its role
 
     @property
     def event(self) -> Event:
@@ -50,7 +49,7 @@ class Claim:
 
     @property
     def at(self) -> float | None:
-        """Its earliest moment on the job's clock, in seconds since the epoch."""
+        """Its earliest time on the job's clock, in seconds since the epoch."""
         return min((e.at for e in self.events if e.at is not None), default=None)
 
     @property
@@ -58,12 +57,13 @@ class Claim:
         return self.role in ("cause", "symptom")
 
     def tells(self, word: str) -> bool:
+        """Whether its pattern has this word under `tells` (see vocabulary.py)."""
         return word in self.pattern.tells
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """`effect` follows from `cause`: how they are joined, in words."""
+    """`effect` follows from `cause`; `because` is their join in words."""
 
     cause: Claim
     effect: Claim
@@ -71,13 +71,11 @@ class Link:
 
 
 def merged(claims: Sequence[Claim]) -> Claim:
-    """Claims of one pattern on one entity as one: the earliest event first where times tell, else the first
-    in its file."""
+    """Claims of one pattern on one entity as one, the earliest event first."""
     if len(claims) == 1:
         return claims[0]
-    ordered = sorted(claims, key=lambda c: in_time(c.event))
     return replace(
-        ordered[0],
+        min(claims, key=lambda c: in_time(c.event)),
         events=tuple(sorted((e for c in claims for e in c.events), key=in_time)),
         ranks=_union(c.ranks for c in claims),
         hosts=_union(c.hosts for c in claims),
@@ -87,8 +85,7 @@ def merged(claims: Sequence[Claim]) -> Claim:
 
 
 def in_time(e: Event) -> tuple[bool, float, int, str, str]:
-    """A key to sort by: the time, the line, the words. The name of the file decides only between two that
-    say the same."""
+    """A key to sort by: time, line, text; the file's name only between equal lines."""
     return e.at is None, e.at or 0.0, e.where.line or 0, e.text, e.where.source
 
 

@@ -1,26 +1,25 @@
-"""Which collective the ranks were stuck in: who had entered it, who had not, and how far each had come.
+"""The collective in which the ranks were stuck: which had entered it, which had not, and how far each had come.
 
     {"op": "ALLREDUCE", "seq": 8120, "group": "default_pg", "size": 4, "numel_in": 1048576, "numel_out": 1048576, "dtype": None,
      "timeout_s": 600.0, "waited_s": 600.03, "entered": [0, 1, 3], "missing": [2], "elsewhere": {}, "completed": {"2": 8119}}
 
-In: what watchdogs count, what flight recorders and fingerprints hold, and the calls in which stacks and
-tracebacks stand. Out: a row with what these tell and nothing else. The best witness is heard, not all of them:
-numbers of two accounts need not count the same works.
+The best source counts alone (flight recorders, watchdogs, fingerprints, calls in stacks): two sources may number
+collectives differently.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.derive.hangs import counted, recorder, stated
-from postmortem.diagnose.derive.hangs.counted import DEFAULT, Group, Wait, seconds
-from postmortem.diagnose.derive.hangs.placed import POINT_TO_POINT
+from postmortem.diagnose.derive.hangs import library_reports, recorder, watchdogs
+from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT
+from postmortem.diagnose.derive.hangs.watchdogs import DEFAULT, Group, Wait, seconds, usual
 from postmortem.diagnose.solution import Solution
 from postmortem.model.contract import verdict as contract
 from postmortem.model.digits import number
@@ -35,13 +34,13 @@ _BACKEND = re.compile(r"^\w+:")
 
 @dataclass(frozen=True)
 class Collective:
-    """One collective of one process group. `group` is None where no line names it."""
+    """One collective of one process group; `group` is None where no line names it."""
 
     op: str
     seq: int | None = None
     group: str | None = None
     size: int | None = None
-    members: tuple[int, ...] = ()  # by the flight recorder; empty where nothing tells
+    members: tuple[int, ...] = ()  # by the flight recorder; empty where unknown
     numel_in: int | None = None
     numel_out: int | None = None
     dtype: str | None = None
@@ -54,7 +53,7 @@ class Collective:
 
 
 def stuck_in(solution: Solution) -> contract.Collective | None:
-    """The collective in which ranks waited until a time-out, or in which the verdict says that they hung."""
+    """The collective in which ranks waited until a timeout, or hung by the verdict."""
     hang = solution.root is not None and solution.root.pattern.category in WAITED
     if not hang and not solution.victims.timed_out:
         return None
@@ -67,9 +66,9 @@ def last(case: Case) -> dict[int, str]:
     """The last collective that each rank is known to have been in: `ALLREDUCE #808 of group 3(tp)`, `all_reduce`."""
     found = {rank: call for rank, (call, _) in _calls(case).items()}
     found |= {rank: _named(op, seq) for rank, (op, seq, *_) in announced(case).items()}
-    for group in reversed(counted.groups(case)):
+    for group in reversed(watchdogs.groups(case)):
         found |= {r: text for r, w in group.waits.items() if (text := _of_wait(group, w))}
-    for rank, e in stated.dumps_of(case).items():
+    for rank, e in library_reports.dumps_of(case).items():
         if rows := e.fields.get("pending") or e.fields.get("entries"):
             key, seq, name, _ = rows[-1]  # type: ignore[index]
             found[rank] = _named(_BACKEND.sub("", name), seq, key.partition(" [")[0])
@@ -86,12 +85,12 @@ def _of_wait(group: Group, wait: Wait) -> str:
     return _named(wait.op, seq, group.key) if wait.op or seq is not None else ""
 
 
-# ── who tells of it ─────────────────────────────────────────────────────────────────────────────────────────
+# ── sources ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _recorded(case: Case) -> Collective | None:
-    """What the flight recorders' dumps show."""
-    dumps = stated.dumps_of(case)
+    """By flight-recorder dumps."""
+    dumps = library_reports.dumps_of(case)
     stuck = recorder.stuck_in(dumps)
     if stuck is None:
         return None
@@ -126,83 +125,69 @@ def _elements(dims: str) -> int:
 
 
 def _counted(solution: Solution) -> Collective | None:
-    """What the watchdogs count: the group of the verdict's own line, else the one in which most ranks wait."""
-    groups = [g for g in counted.groups(solution.case) if g.seqs or _launched(g)]
+    """By watchdogs: the group of the verdict's own line, else the one in which most ranks wait."""
+    groups = [g for g in watchdogs.groups(solution.case) if g.seqs or _launched(g)]
     own = str(solution.root.event.fields.get("pg") or "") if solution.root else ""
     groups.sort(key=lambda g: g.key != own)
     return _of_group(solution.case, groups[0]) if groups else None
 
 
 def _launched(group: Group) -> bool:
-    """Whether numbers of what was enqueued differ: then somebody did not come."""
+    """Whether the numbers of enqueued works differ, so that some rank did not arrive."""
     return len({w.enqueued for w in group.waits.values()} - {None}) > 1
 
 
 def _of_group(case: Case, group: Group) -> Collective:
+    waits = group.waits
     seq = _stuck(group)
-    inside = [w for w in group.waits.values() if w.seq == seq]
-    op = _usual(w.op for w in inside)
+    inside = [w for w in waits.values() if w.seq == seq]
+    op = usual(w.op for w in inside)
+    by_position: dict[str, list[int]] = defaultdict(list)
+    for r in group.ranks:
+        by_position[_position(waits[r], seq, op)].append(r)
     name = "default_pg" if group.key in DEFAULT else group.key
-    known = Collective(op, seq, name, case.registry.world if name == "default_pg" else None)
-    known = replace(
-        known,
-        entered=_who(group, lambda w: _entered(w, seq, op)),
-        missing=_who(group, lambda w: _behind(w, seq)),
-        elsewhere={r: _of_wait(group, group.waits[r]) for r in _who(group, lambda w: _at_odds(w, seq, op))},
-        completed={r: n for r, w in group.waits.items() if (n := w.completed) is not None and n >= 0},
-    )
-    return _measured(known, inside)
-
-
-def _measured(known: Collective, inside: Sequence[Wait]) -> Collective:
-    """With its size and its times, as the ranks that wait in it tell them."""
-    return replace(
-        known,
-        numel_in=number(_usual(w.numel for w in inside)),
-        numel_out=number(_usual(w.numel_out for w in inside)),
+    return Collective(
+        op,
+        seq,
+        name,
+        case.registry.world if name == "default_pg" else None,
+        numel_in=number(usual(w.numel for w in inside)),
+        numel_out=number(usual(w.numel_out for w in inside)),
         timeout_s=next((w.timeout_s for w in inside if w.timeout_s), None),
         waited_s=max((w.waited_s for w in inside if w.waited_s), default=None),
+        entered=tuple(by_position["entered"]),
+        missing=tuple(by_position["behind"]),
+        elsewhere={r: _of_wait(group, waits[r]) for r in by_position["elsewhere"]},
+        completed=_completed(waits),
     )
+
+
+def _completed(waits: Mapping[int, Wait]) -> dict[int, int]:
+    return {r: w.completed for r, w in waits.items() if w.completed is not None and w.completed >= 0}
 
 
 def _stuck(group: Group) -> int | None:
-    """The number in which most ranks wait; where only what they enqueued is told, the last of them."""
-    seqs = Counter(n for w in group.waits.values() if (n := w.seq) is not None)
-    last = max((n for w in group.waits.values() if (n := w.enqueued) is not None), default=None)
+    """The number in which most ranks wait; without any the last that was enqueued."""
+    seqs = Counter(w.seq for w in group.waits.values() if w.seq is not None)
+    last = max((w.enqueued for w in group.waits.values() if w.enqueued is not None), default=None)
     return max(seqs, key=lambda n: (seqs[n], n), default=last)
 
 
-def _who(group: Group, fits: Callable[[Wait], bool]) -> tuple[int, ...]:
-    return tuple(rank for rank in group.ranks if fits(group.waits[rank]))
-
-
-def _usual(values: Iterable[str]) -> str:
-    found = Counter(v for v in values if v)
-    return found.most_common(1)[0][0] if found else ""
-
-
-def _entered(wait: Wait, seq: int | None, op: str) -> bool:
-    if seq is None:
-        return False
-    if wait.seq is None:
-        return wait.enqueued is not None and wait.enqueued >= seq
-    return wait.seq > seq or (wait.seq == seq and wait.op in ("", op))
-
-
-def _at_odds(wait: Wait, seq: int | None, op: str) -> bool:
-    return seq is not None and wait.seq == seq and wait.op not in ("", op)
-
-
-def _behind(wait: Wait, seq: int | None) -> bool:
-    told = wait.enqueued if wait.seq is None else wait.seq
-    return seq is not None and told is not None and told < seq
+def _position(wait: Wait, seq: int | None, op: str) -> str:
+    """Whether a rank had `entered` a work, was `behind` it, or was `elsewhere`; empty where unknown."""
+    reached = wait.enqueued if wait.seq is None else wait.seq
+    if seq is None or reached is None:
+        return ""
+    if reached < seq:
+        return "behind"
+    return "elsewhere" if wait.seq == seq and wait.op not in ("", op) else "entered"
 
 
 Print = tuple[str, int | None, int | None, str | None]  # operation, number, elements, type
 
 
 def announced(case: Case) -> dict[int, Print]:
-    """What each rank announced of its own collective (TORCH_DISTRIBUTED_DEBUG=DETAIL)."""
+    """The fingerprint of each rank's own collective (TORCH_DISTRIBUTED_DEBUG=DETAIL)."""
     found: dict[int, Print] = {}
     for e in case.telling("announces"):
         rank, op = number(e.fields.get("rank")), str(e.fields.get("op") or "")
@@ -219,19 +204,19 @@ def _announced(case: Case) -> Collective | None:
     if not prints:
         return None
     ((op, seq, numel, dtype), _) = Counter(prints.values()).most_common(1)[0]
-    entered = tuple(sorted(r for r, said in prints.items() if said == (op, seq, numel, dtype)))
-    others = {r: _shaped(*said) for r, said in prints.items() if r not in entered}
+    entered = tuple(sorted(r for r, found in prints.items() if found == (op, seq, numel, dtype)))
+    others = {r: _shaped(*found) for r, found in prints.items() if r not in entered}
     return Collective(op, seq, numel_in=numel, dtype=dtype, entered=entered, elsewhere=others)
 
 
 def _shaped(op: str, seq: int | None, numel: int | None, dtype: str | None) -> str:
     size = f"{numel:,} elements" if numel is not None else ""
-    told = ", ".join(part for part in (size, dtype) if part)
-    return _named(op, seq) + (f" ({told})" if told else "")
+    details = ", ".join(part for part in (size, dtype) if part)
+    return _named(op, seq) + (f" ({details})" if details else "")
 
 
 def _calls(case: Case) -> dict[int, tuple[str, str]]:
-    """The call that each rank's stack or traceback stands in, and the line of the user's code that made it."""
+    """The call in each rank's stack or traceback, and the line of the user's code that made it."""
     found: dict[int, tuple[str, str]] = {}
     for rank, events in case.by_rank.items():
         e = next((e for e in events if e.fields.get("collective")), None)
@@ -254,12 +239,12 @@ def _called(case: Case) -> Collective | None:
     )
 
 
-# ── what the verdict adds ───────────────────────────────────────────────────────────────────────────────────
+# ── additions of the verdict ────────────────────────────────────────────────────────────────────────────────
 
 
 def _without_the_absent(solution: Solution, found: Collective) -> Collective:
-    """Whom the verdict found absent is missing. Where no number says that a rank had entered, a call in which
-    it stood at last may be one that it came to too late."""
+    """Ranks that the verdict found absent are missing; without a number the call of a rank may be one that it entered
+    too late."""
     absent = {
         rank
         for c in solution.claims
@@ -273,15 +258,15 @@ def _without_the_absent(solution: Solution, found: Collective) -> Collective:
 
 
 def _timed(solution: Solution, found: Collective) -> Collective:
-    """With the time-out that a line of the ranks that waited tells."""
+    """The collective with the timeout in a line of the ranks that waited."""
     if found.timeout_s is not None:
         return found
     waits = [*solution.case.telling("wait"), *(solution.root.events if solution.root else ())]
-    told = (seconds(e, "timeout_ms") for e in waits)
+    timeouts = (seconds(e, "timeout_ms") for e in waits)
     ran = (seconds(e, "ran_ms") for e in waits)
     return replace(
         found,
-        timeout_s=next(filter(None, told), None),
+        timeout_s=next(filter(None, timeouts), None),
         waited_s=found.waited_s or max(filter(None, ran), default=None),
     )
 
@@ -304,5 +289,5 @@ def _row(c: Collective) -> contract.Collective:
     }
 
 
-def _by_rank(told: Mapping[int, _T]) -> Iterator[tuple[str, _T]]:
-    yield from ((str(rank), told[rank]) for rank in sorted(told)[:NAMED])
+def _by_rank(values: Mapping[int, _T]) -> Iterator[tuple[str, _T]]:
+    yield from ((str(rank), values[rank]) for rank in sorted(values)[:NAMED])

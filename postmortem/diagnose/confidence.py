@@ -1,8 +1,8 @@
-"""How sure a verdict is, by one rule.
+"""The confidence in a verdict, by one rule.
 
 established a log line of this job states the failure, and the line itself or a join names the rank, GPU or host; or the stack of each rank is known when the others had waited until a timeout
-supported   a comparison of the ranks, an exit code, or a deduction stands between the line and the verdict
-hypothesis  only silence, only an exit without a sender or a reason, or nothing that binds the line to this job
+supported   a comparison of the ranks, an exit code, or a deduction is between the line and the verdict
+hypothesis  only silence, only an exit without a sender or a reason, or nothing that links the line to this job
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from postmortem.diagnose.choose import tier
 from postmortem.diagnose.claims import Claim
 from postmortem.model import Confidence
 
-FACT = 2.0  # the tier up to which a stated claim tells what happened and not what a rank missed
+FACT = 2.0  # the highest tier of stated claims about a failure itself, and not about a rank that was missed
 
 
 def of(case: Case, root: Claim, ranks: tuple[int, ...]) -> Confidence:
-    """How sure it is that `root` is the cause and `ranks` are at fault."""
+    """The confidence that `root` is the cause and `ranks` are at fault."""
     if root.guess or root.strength in ("silent", "suffered"):
         return "hypothesis"
     if root.strength == "ended":
-        return "supported" if _says_enough(case, root) else "hypothesis"
+        return "supported" if _is_specific(case, root) else "hypothesis"
     return "established" if root.witnessed or _stated(case, root, ranks) else "supported"
 
 
-def _says_enough(case: Case, root: Claim) -> bool:
-    """A crash says what it is, a code of its own nothing; a SIGKILL only where a kernel log would show the
-    OOM killer."""
+def _is_specific(case: Case, root: Claim) -> bool:
+    """Whether an end names its kind: a crash does, an exit code of the program's own does not, and a SIGKILL only
+    where a kernel log would show the OOM killer."""
     end = endings.told(root.event)
     if root.pattern.category == "python-exception":
         return False
@@ -35,7 +35,7 @@ def _says_enough(case: Case, root: Claim) -> bool:
 
 
 def _stated(case: Case, root: Claim, ranks: tuple[int, ...]) -> bool:
-    """Whether the line itself, and no deduction of ours, tells what and who."""
+    """Whether the line itself states the failure and its rank, GPU or host."""
     if root.strength != "stated" or root.pattern.derived or root.because or root.pattern.status != "stable":
         return False
     guessed = root.event.rank is None and root.event.where.source in case.registry.assumed

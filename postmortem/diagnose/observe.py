@@ -1,4 +1,4 @@
-"""Pattern events -> claims: which rank, host or GPU each speaks of, and one name for one line.
+"""Claims from pattern events: the rank, host or GPU of each, and one pattern per line.
 
 Killed process 32688 (python3)            pid -> rank, by the launcher's map or a DataLoader's complaint
 NVRM: Xid (PCI:0000:48:00): 74            bus id -> GPU -> rank
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from postmortem.diagnose.case import Case
@@ -20,7 +20,7 @@ from postmortem.model import Event, Pattern
 from postmortem.model.digits import number, whole
 
 LONE = 40  # lines after an exception's decisive line that may still belong to its message
-STARTS = ("exception", "exit", "crash", "stack", "cut")  # what no exception's message goes on behind
+STARTS = ("exception", "exit", "crash", "stack", "cut")  # events that end the message of an exception above
 MOST = 4096  # ranks that one line names
 _NUMBERS = re.compile(r"\d{1,9}(?:-\d{1,9})?")
 _BUS = re.compile(r"(?<![0-9a-f])(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?![0-9a-f])", re.IGNORECASE)
@@ -28,22 +28,18 @@ _CHILD_PID = re.compile(r"\(pid\(?s?\)? ?(?P<pid>\d{1,9})\)")
 _PEER = re.compile(r"\[?([\w.:-]*?\w)\]?(?:%[\w.-]+)?(?:<\d+>|\]:\d+|(?<=\d):\d{1,5}$|$)")
 _STEP_TASK = re.compile(r"/step_\d+/task_(?P<task>\d{1,9})")
 _VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})")
-_NOBODY = ("127.", "fe80", "::1", "0.")  # loopback and link-local addresses say nothing
+_ANY_HOST = ("127.", "fe80", "::1", "0.")  # loopback and link-local addresses
 Ranks = tuple[int, ...]
 
 
 def observe(case: Case) -> list[Claim]:
-    """A claim for every pattern event, each line under its most telling name."""
-    claims = []
-    for e in case.by_kind["pattern"]:
-        pattern = case.library.get(e.pattern)
-        if pattern is not None:
-            claims.append(_claim(case, e, _reading(case, e, pattern)))
-    return _specific(case, claims)
+    """A claim for every pattern event, each line under its most specific pattern."""
+    seen = [(e, case.library.get(e.pattern)) for e in case.by_kind["pattern"]]
+    return _specific(case, [_claim(case, e, _for_version(case, e, p)) for e, p in seen if p is not None])
 
 
 def group(claims: Sequence[Claim]) -> list[Claim]:
-    """Claims of one pattern on one entity in one role are one."""
+    """The claims, with those of one pattern on one entity in one role as one."""
     groups: dict[tuple[object, ...], list[Claim]] = defaultdict(list)
     for c in claims:
         entity = c.pattern.entity
@@ -52,9 +48,9 @@ def group(claims: Sequence[Claim]) -> list[Claim]:
     return [merged(members) for members in groups.values()]
 
 
-def _reading(case: Case, e: Event, pattern: Pattern) -> Pattern:
-    """The pattern that this observation means for the versions at hand: up to torch 2.4 a worker finds out
-    by SIGBUS that /dev/shm is full; later ones ask first, and their bus errors have another reason."""
+def _for_version(case: Case, e: Event, pattern: Pattern) -> Pattern:
+    """The pattern for the versions at hand: up to torch 2.4 a full /dev/shm kills a worker by SIGBUS; later versions
+    check first, and their bus errors have another reason."""
     other = pattern.reads_as and case.library.get(pattern.reads_as.id)
     if not pattern.reads_as or not other:
         return pattern
@@ -66,12 +62,12 @@ def _reading(case: Case, e: Event, pattern: Pattern) -> Pattern:
 
 
 def _older(version: str | None, than: str) -> bool:
-    """Whether a version is older; one that is not told may be."""
+    """Whether a version is older; an unknown one may be."""
     found, limit = _VERSION.match(version or ""), _VERSION.match(than)
     return found is None or limit is None or (whole(found[1]), whole(found[2])) < (whole(limit[1]), whole(limit[2]))
 
 
-# ── whom a line speaks of ───────────────────────────────────────────────────────────────────────────────────
+# ── the entity of a line ────────────────────────────────────────────────────────────────────────────────────
 
 
 def _claim(case: Case, e: Event, pattern: Pattern) -> Claim:
@@ -81,10 +77,10 @@ def _claim(case: Case, e: Event, pattern: Pattern) -> Claim:
     ranks = tuple(sorted(RANKS[pattern.entity](case, e, pids, gpus)))
     hosts = _hosts(e)
     if pattern.entity == "peer" and pattern.role == "cause" and not (e.fields.get("host") or e.fields.get("node")):
-        hosts = _peer(e)  # who complains is not who is complained of
+        hosts = _peer(e)  # the writer complains of another host
     if not hosts and len(ranks) == 1 and ranks[0] in case.registry.host_of:
         hosts = (case.registry.host_of[ranks[0]],)
-    role = "context" if e.fields.get("uttered") else pattern.role  # until nothing better is known (rules/promote.py)
+    role = "context" if e.fields.get("uttered") else pattern.role  # see rules/promote.py
     return Claim(pattern, role, (e,), ranks, hosts, gpus, pids, e.attempt, "", pattern.strength)
 
 
@@ -97,7 +93,7 @@ def _of_itself(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Rank
 
 
 def _of_ranks(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
-    """The ranks that the line names. Of two who differ neither is known to be right."""
+    """The ranks that the line names; of two that differ neither is known to be right."""
     two = [r for name in ("rank", "peer_rank") if (r := number(e.fields.get(name))) is not None]
     return numbers(e.fields.get("ranks")) or tuple(two) or _one(case.rank_of(e))
 
@@ -112,33 +108,23 @@ def _of_process(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ran
         rank = _of_child(case, pid) if rank is None else rank
         if rank is not None:
             return (rank,)
-    for text in (e.text, *_same_victim(case, pids)):
+    for text in (e.text, *(x.text for pid in pids for x in case.kernel_on.get(pid, ()))):
         if task := _STEP_TASK.search(text):
             return (whole(task["task"]),)  # Slurm gives each task of a step a cgroup of its own
     local = number(e.fields.get("local_rank"))
     if local is not None and (rank := case.registry.rank_of_local(e.run, e.host, local)) is not None:
         return (rank,)
-    if e.speaker != "kernel" and e.source_kind != "agent":
-        return _one(
-            e.rank
-            # a rank speaks of itself or of a child: `[1,12]<stderr>:[node-16:17086] Signal: Segmentation
-            # fault (11)`
-        )
-    return ()
+    # `[1,12]<stderr>:[node-16:17086] Signal: Segmentation fault (11)`: of the rank itself, or of its child
+    return _one(e.rank) if e.speaker != "kernel" and e.source_kind != "agent" else ()
 
 
 def _of_child(case: Case, pid: int) -> int | None:
     """The rank that complains of this process, a DataLoader's worker."""
     for e in case.telling("child"):
-        said = _CHILD_PID.search(e.text)
-        if said and whole(said["pid"]) == pid and (rank := case.rank_of(e)) is not None:
+        m = _CHILD_PID.search(e.text)
+        if m and whole(m["pid"]) == pid and (rank := case.rank_of(e)) is not None:
             return rank
     return None
-
-
-def _same_victim(case: Case, pids: Ranks) -> Iterator[str]:
-    """The kernel's other lines on the same process."""
-    return (e.text for pid in pids for e in case.kernel_on.get(pid, ()))
 
 
 def _of_gpu(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
@@ -151,12 +137,11 @@ def _of_gpu(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
 
 
 def _of_host(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
-    """What a rank says of its host (an interface, a device) names the rank too; the kernel speaks for the
-    whole host."""
+    """The rank that reports on its host (an interface, a device); the kernel reports for the whole host."""
     return () if e.speaker in ("kernel", "scheduler") else _one(case.rank_of(e))
 
 
-def _of_nobody(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
+def _of_no_rank(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
     return ()
 
 
@@ -167,8 +152,8 @@ RANKS: dict[str, Callable[[Case, Event, Ranks, tuple[str, ...]], Ranks]] = {
     "pid": _of_process,
     "gpu": _of_gpu,
     "host": _of_host,
-    "peer": _of_nobody,
-    "job": _of_nobody,
+    "peer": _of_no_rank,
+    "job": _of_no_rank,
 }
 
 
@@ -190,15 +175,14 @@ def _hosts(e: Event) -> tuple[str, ...]:
 
 
 def _peer(e: Event) -> tuple[str, ...]:
-    """The other side's host, where a complaint names it: `Got completion from peer node48<37948>`."""
+    """The peer's host in a complaint: `Got completion from peer node48<37948>`."""
     m = _PEER.match(str(e.fields.get("peer") or ""))
     named = m[1] if m else ""
-    return () if not named or named == "localhost" or named.startswith(_NOBODY) else (named,)
+    return () if not named or named == "localhost" or named.startswith(_ANY_HOST) else (named,)
 
 
 def _gpus(e: Event) -> tuple[str, ...]:
-    """The bus id of the GPU: captured, or above the line (NVRM breaks a message over three lines, and the id
-    is on the first)."""
+    """The bus id of the GPU: captured, or above the line, since NVRM breaks a message over three lines."""
     text = e.fields.get("pci")
     if not text:
         above = reversed(e.context[max(0, e.before - 3) : e.before])
@@ -207,49 +191,48 @@ def _gpus(e: Event) -> tuple[str, ...]:
     return (f"{(m[1] or '0000')[-4:]}:{m[2]}:{m[3]}".lower(),) if m else ()
 
 
-# ── one line, one name ──────────────────────────────────────────────────────────────────────────────────────
+# ── one pattern per line ────────────────────────────────────────────────────────────────────────────────────
 
 
 def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
-    """Without what a more telling name says already: a traceback whose message has a name of its own is not
-    also "a Python exception", on its own line, on a further line of its message, or in another copy of the
-    log."""
-    named: dict[str, list[Claim]] = defaultdict(list)
-    said = set()
-    for c in claims:
-        if _names(c):
-            named[c.event.where.source].append(c)
-            said.add(_saying(case, c))
+    """The claims without generic ones that repeat a specific one: a traceback whose message has a pattern of its own is
+    not also "a Python exception", on its own line, on a further line of its message, or in another copy of the log."""
+    specific = [c for c in claims if _is_specific(c)]
+    by_source: dict[str, list[Claim]] = defaultdict(list)
+    for c in specific:
+        by_source[c.event.where.source].append(c)
+    found = {source: _Lines.of(named) for source, named in by_source.items()}
+    texts = {_text(case, c) for c in specific}
     ends = _message_ends(case)
-    near: dict[str, _Named] = defaultdict(lambda: _Named.of(()))
-    near.update((source, _Named.of(found)) for source, found in named.items())
     out = []
     for c in claims:
         source = c.event.where.source
-        other = near[source].nearby(c.event, ends.get(source, ())) if c.pattern.generic else None
-        if c.pattern.generic and c.event.fields.get("wrapper"):
-            if other is None and not c.event.fields.get("uttered"):
-                kind = str(c.event.fields.get("type", "")).partition("(")[0].rpartition(".")[2]
-                out.append(replace(c, role="symptom", because=f"{kind} only reports another process's failure"))
-        elif other is None and not (c.pattern.generic and _saying(case, c) in said):
+        if not c.pattern.generic:
             out.append(c)
+        elif source in found and found[source].repeats(c.event, ends.get(source, ())):
+            continue
+        elif not c.event.fields.get("wrapper"):
+            out += [c] if _text(case, c) not in texts else []
+        elif not c.event.fields.get("uttered"):
+            kind = str(c.event.fields.get("type", "")).partition("(")[0].rpartition(".")[2]
+            out.append(replace(c, role="symptom", because=f"{kind} only reports another process's failure"))
     return out
 
 
-def _names(c: Claim) -> bool:
-    """Whether it is a telling name. That the job was aborted, or that a rank's process failed, stands below an
-    exception, and is no line of its message."""
+def _is_specific(c: Claim) -> bool:
+    """Whether its pattern names a failure. An abort of the job, or a launcher's report of a failed process, is below an
+    exception, and no line of its message."""
     reported = c.pattern.stands_for and c.pattern.entity == "rank"
     return not (c.pattern.generic or reported or c.tells("aborts")) and (c.accuses or c.pattern.on == "exception")
 
 
-def _saying(case: Case, c: Claim) -> tuple[int | None, str]:
+def _text(case: Case, c: Claim) -> tuple[int | None, str]:
     return case.rank_of(c.event), gist(str(c.event.fields.get("line") or c.event.text))
 
 
 def _message_ends(case: Case) -> dict[str, list[int]]:
-    """Lines at which, in each log, no message goes on: one with a stamp of its own, another exception, a
-    launcher's entry."""
+    """Lines of each log that belong to no message above: with a stamp of their own, another exception, a launcher's
+    entry."""
     found: dict[str, set[int]] = defaultdict(set)
     for e in case.events:
         if e.where.line is not None and (e.kind in STARTS or (e.raw_time and e.clock != "none")):
@@ -258,48 +241,39 @@ def _message_ends(case: Case) -> dict[str, list[int]]:
 
 
 @dataclass(frozen=True)
-class _Named:
-    """The more telling claims of one source, by line: a log may have many thousands of them."""
+class _Lines:
+    """The lines of the specific claims of one source: a log may have many thousands of them."""
 
-    whole: Claim | None  # of a document without lines
+    whole: bool  # whether one is about a document without lines
     lines: Sequence[int]
-    places: Sequence[int]  # in `claims`, of each of the lines
-    claims: Sequence[Claim]
+    events: Sequence[Event]  # of each of the lines
 
     @classmethod
-    def of(cls, claims: Sequence[Claim]) -> _Named:
-        whole = next((c for c in claims if c.event.where.line is None), None)
-        by_line = sorted((c.event.where.line, at) for at, c in enumerate(claims) if c.event.where.line is not None)
-        return cls(whole, [line for line, _ in by_line], [at for _, at in by_line], claims)
+    def of(cls, claims: Sequence[Claim]) -> _Lines:
+        events = sorted((c.event for c in claims if c.event.where.line is not None), key=lambda e: e.where.line or 0)
+        return cls(len(events) < len(claims), [e.where.line or 0 for e in events], events)
 
-    def nearby(self, e: Event, ends: Sequence[int]) -> Claim | None:
-        """The claim that a block's decisive line, or a line of its message, makes already."""
+    def repeats(self, e: Event, ends: Sequence[int]) -> bool:
+        """Whether a specific claim is on the decisive line of a block, or on a further line of its message."""
         if e.where.line is None:
             return self.whole
         after = bisect_right(ends, e.where.line)
         end = ends[after] if after < len(ends) else None
         first, last = _message(e)
         around = slice(bisect_left(self.lines, min(first, e.where.line)), bisect_right(self.lines, last))
-        for place in sorted(self.places[around]):
-            other = self.claims[place].event
-            if other.where.line == e.where.line or _in_message(e, other, end):
-                return self.claims[place]
-        return None
+        return any(x.where.line == e.where.line or _in_message(e, x, end) for x in self.events[around])
 
 
 def _message(e: Event) -> tuple[int, int]:
-    """The lines that its message may have: from the opening of its block on."""
+    """The first and the last line that its message may have."""
     line = e.where.line or 0
     return number(e.fields.get("opened")) or line, max(e.where.end_line or 0, line + LONE)
 
 
 def _in_message(e: Event, other: Event, end: int | None) -> bool:
-    """Whether `other` is a further line of the message of the exception `e`: of the same writer, and without
-    a stamp, which a log line of its own would carry."""
-    opened, last = _message(e)
-    if not opened <= (other.where.line or 0) <= last:
-        return False
-    if end is not None and (other.where.line or 0) >= end:
+    """Whether `other` is a further line of the message of the exception `e`: of the same writer, and without a stamp."""
+    (opened, last), line = _message(e), other.where.line or 0
+    if not opened <= line <= last or (end is not None and line >= end):
         return False
     if other.fields.get("opened", opened) != opened or (other.raw_time and other.clock != "none"):
         return False

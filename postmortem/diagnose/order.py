@@ -1,8 +1,8 @@
-"""Which of two claims came first, how far apart they lie, and how sure that is.
+"""The order of two claims in time, their distance, and its certainty.
 
     2.24 s later (± 0.14 s)          which came first is not determined (0.02 s apart, ± 0.14 s)
 
-The margin is twice the joint standard deviation of both times. Nothing is called earlier or later inside it.
+The margin is twice the joint standard deviation of both times.
 """
 
 from __future__ import annotations
@@ -16,55 +16,54 @@ from postmortem.diagnose.claims import Claim
 from postmortem.model import Event
 
 ONE_REPORT = 3  # lines
-BUFFERED = 0.05  # seconds by which two processes of one host may write late
+BUFFERED_S = 0.05  # two processes of one host may write this late
 
 
 def margin(a: Event, b: Event) -> float:
-    """How far two events have to lie apart for their order to be certain: on one clock only their stamps
-    count, and of two hosts each may print late for good."""
+    """The distance in seconds from which on the order of two events is certain. On one clock only their stamps count;
+    on two hosts each may print late for good."""
     if a.host is not None and b.host is not None and a.host != b.host:
         return 2 * math.hypot(a.at_sigma, b.at_sigma, UNSEEN, UNSEEN)
     same = a.host is not None and a.clock == b.clock != "none"
-    return 2 * (math.hypot(a.sigma, b.sigma) if same else math.hypot(a.at_sigma, b.at_sigma)) + BUFFERED
+    return 2 * (math.hypot(a.sigma, b.sigma) if same else math.hypot(a.at_sigma, b.at_sigma)) + BUFFERED_S
 
 
 def first_of(claim: Claim) -> Event | None:
-    """The earliest of its events that has a time."""
+    """The earliest of its events with a time."""
     return min((e for e in claim.events if e.at is not None), key=lambda e: e.at or 0.0, default=None)
 
 
 def surely_before(a: Claim, b: Claim) -> bool:
     """Whether the clocks leave no doubt that `a` came before `b`."""
     ea, eb = first_of(a), first_of(b)
-    if ea is None or eb is None:
-        return False
-    gap = _gap(ea, eb)
-    return gap is not None and gap > margin(ea, eb)
+    return ea is not None and eb is not None and _clearly_before(ea, eb)
 
 
-def above(a: Claim, b: Claim) -> bool:
-    """Whether `a` is above `b` in the same file, where clocks cannot decide. Lines of one report have no order in time:
-    the kernel prints `oom-kill:constraint=` right above `Killed process` (mm/oom_kill.c)."""
-    ea, eb = first_of(a) or a.event, first_of(b) or b.event
-    if ea.where.source != eb.where.source or ea.where.line is None or eb.where.line is None:
+def before(a: Claim, b: Claim) -> bool:
+    """Whether `a` surely came before `b`, or is above it in the same file where clocks cannot decide. Lines of one
+    report have no order in time: the kernel prints `oom-kill:constraint=` right above `Killed process`."""
+    if surely_before(a, b):
+        return True
+    x, y = (first_of(a) or a.event).where, (first_of(b) or b.event).where
+    if x.source != y.source or x.line is None or y.line is None:
         return False
-    return ea.where.line + ONE_REPORT < eb.where.line and not surely_before(b, a)
+    return x.line + ONE_REPORT < y.line and not surely_before(b, a)
 
 
 def came_before(a: Event, b: Event) -> bool:
-    """Whether an event surely came before another: in one file by its place, else by the clocks."""
+    """Whether an event surely came before another: by its place in the same file, else by the clocks."""
     if a.where.source == b.where.source:
         return (a.where.line or 0) < (b.where.line or 0)
+    return _clearly_before(a, b)
+
+
+def _clearly_before(a: Event, b: Event) -> bool:
     gap = _gap(a, b)
     return gap is not None and gap > margin(a, b)
 
 
-def before(a: Claim, b: Claim) -> bool:
-    return surely_before(a, b) or above(a, b)
-
-
 def later(root: Claim, claim: Claim) -> str:
-    """`0.41 s later (± 0.09 s)`; by their place, where both stand in one file."""
+    """`0.41 s later (± 0.09 s)`, or by their place in the file."""
     a, b = first_of(root), first_of(claim)
     if a is None or b is None or not surely_before(root, claim):
         return "later in the file"
@@ -72,24 +71,22 @@ def later(root: Claim, claim: Claim) -> str:
 
 
 def elsewhere(root: Claim, claim: Claim) -> str:
-    """How a claim of another host lies to the root in time; empty where they are of one host, or have no
-    time, or where the root is what a comparison of ranks showed: then its line is a proof, not the moment."""
+    """The distance in time between the root and a claim of another host. Empty where one has no time, and for a
+    comparison of ranks, whose lines are its proof and not its time."""
     a, b = first_of(root), first_of(claim)
     if root.strength in ("compared", "silent") or a is None or b is None:
         return ""
-    if a.host is None or b.host is None or a.host == b.host:
-        return ""
-    return told(a, b)
+    return "" if a.host is None or b.host is None or a.host == b.host else told(a, b)
 
 
 def first_elsewhere(root: Claim, claims: Iterable[Claim]) -> Claim | None:
-    """The earliest of the claims that another host than the root's has."""
+    """The earliest of the claims of other hosts."""
     timed = [(e.at, str(c.event.where), c) for c in claims if elsewhere(root, c) and (e := first_of(c)) and e.at]
     return min(timed, key=lambda x: x[:2], default=(0.0, "", None))[2]
 
 
 def told(a: Event, b: Event) -> str:
-    """How b lies to a; empty where one of them has no time."""
+    """The time from a to b in words; empty where one of them has no time."""
     gap = _gap(a, b)
     if gap is None:
         return ""

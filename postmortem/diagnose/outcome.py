@@ -1,8 +1,7 @@
-"""Whether the logs show a failure at all, and whether its cause is among what was found.
+"""The outcome of one attempt: whether the logs show a failure, and whether its cause is among the claims.
 
-Healthy is a run that said goodbye, or is seen at work to its last line with nothing at its end against it
-(see `life`). Without a sign of either nobody knows, and the verdict says what is missing: a kernel's log
-alone does not tell that a job went well.
+A run is healthy that reported its end, or is at work to its last line with no failure there (see `life`). Without
+evidence of either the outcome is undetermined: a kernel's log alone does not show that a job went well.
 """
 
 from __future__ import annotations
@@ -17,113 +16,94 @@ from postmortem.model import Event, Outcome
 
 LOUD = ("fatal", "error")
 SEVERAL = 3
-PROSE = ("console", "environment")  # kinds of source that any text may be
+PROSE = {"console", "environment"}  # kinds of source that may hold any text
 
 
 def of(case: Case, root: Claim | None, claims: Sequence[Claim]) -> Outcome:
-    """Name the outcome of one attempt: incident, undetermined or healthy."""
+    """The outcome of one attempt: incident, undetermined or healthy."""
     if root is not None:
-        unharmed = root.guess and not _lifeless(case) and not any(c.role == "symptom" for c in claims)
+        unharmed = root.guess and life.is_alive(case) and not any(c.role == "symptom" for c in claims)
         return "undetermined" if unharmed else "incident"
-    if failed(case, claims) or _half_read(case):
-        return "undetermined"
-    if _lifeless(case) and (case.of_kind("stack") or _troubled(case, claims)):
+    if failed(case, claims) or _half_read(case) or _in_trouble(case, claims):
         return "undetermined"
     return "undetermined" if lacking(case) else "healthy"
 
 
 def only_lacks(case: Case, claims: Sequence[Claim]) -> bool:
-    """Whether nothing speaks against a life but that nobody is seen at work or done in it."""
-    return _lifeless(case) and not (
-        failed(case, claims) or _half_read(case) or case.of_kind("stack") or _troubled(case, claims)
-    )
+    """Whether the only evidence against an attempt is that no rank is seen at work or done in it."""
+    return not life.is_alive(case) and not (failed(case, claims) or _half_read(case) or _in_trouble(case, claims))
 
 
 def lacking(case: Case) -> str:
-    """What a log does not show that a healthy one would; empty where it tells of no job, and nothing says
-    that it should."""
+    """What the log of a healthy job would show and this one does not; empty where it is about no job."""
     if ranks := life.left_behind(case):
         return f"{ranks_text(ranks)} ran and never reported the end, as the others did later"
     if life.is_alive(case):
-        return "" if life.shown_at_work(case) or not _errors(case) else "errors precede its results"
+        return "" if life.shown_at_work(case) or not _has_errors(case) else "errors precede its results"
     if case.registry.ranks or case.registry.world or any(s.kind == "agent" for s in case.sources.values()):
         return "no line shows a rank at work or finished"
-    if _complaints(case):
+    problems = [e for e in _unknown_notices(case) if e.raw_time or e.fields.get("cries")]
+    if problems:
         return "a line reports a problem, and none shows that the work continued"
-    return _unknown(case)
+    return _without_a_job(case)
 
 
-def _unknown(case: Case) -> str:
-    """What is said of a text in which nothing is known: the kernel's lines or prose."""
+def _without_a_job(case: Case) -> str:
+    """Why a text without any known line shows no healthy job; empty where it may."""
     kinds = {s.kind for s in case.sources.values()}
     if kinds == {"kernel"} and not case.by_kind["pattern"]:
         return "these logs show no job, and no kernel line matches a pattern"
     if kinds == {"stack"}:
         return "a stack shows where a process was, and no line whether it continued"
-    if kinds <= set(PROSE) and not any(map(_reads_as_log, case.events)):
+    if kinds <= PROSE and not any(e.raw_time or e.kind == "pattern" for e in case.events):
         return "these logs show no job"
     return ""
 
 
-def _errors(case: Case) -> bool:
-    """Whether several lines tell of errors of which no pattern knows that they are benign."""
-    cries = {e.where for e in case.of_kind("notice") if e.fields.get("cries") and e.speaker not in OTHERS}
-    return len(cries - case.known_benign) >= SEVERAL
+def _unknown_notices(case: Case) -> list[Event]:
+    """Complaints of the job that no pattern knows as benign."""
+    return [e for e in case.of_kind("notice") if e.where not in case.known_benign and e.speaker not in OTHERS]
 
 
-def _complaints(case: Case) -> bool:
-    """Whether a line complains of which no pattern knows that it is benign."""
-    told = [e for e in case.of_kind("notice") if e.where not in case.known_benign and e.speaker not in OTHERS]
-    return any(e.raw_time or e.fields.get("cries") for e in told)  # `I cannot stop crying` is a prompt
-
-
-def _reads_as_log(e: Event) -> bool:
-    """Whether a line has a time or a level, as lines of logs have."""
-    return bool(e.raw_time) or e.kind == "pattern"
+def _has_errors(case: Case) -> bool:
+    return len({e.where for e in _unknown_notices(case) if e.fields.get("cries")}) >= SEVERAL
 
 
 def failed(case: Case, claims: Sequence[Claim]) -> bool:
-    """Whether somebody complains aloud, or a rank ended badly."""
+    """Whether a line complains, or a rank ended badly."""
     if any(complains(case, c) for c in claims) and not (case.all_finished and not case.ends):
         return True
     return any(not case.unharmed(r) for r in case.ends)
 
 
 def complains(case: Case, c: Claim) -> bool:
-    """Whether it tells of a failure: aloud, or with nothing after it."""
+    """Whether it reports a failure: an error, or a warning with nothing after it."""
     waits = c.pattern.if_last == "repeated" or bool(c.pattern.stands_for)
     last = (bool(c.pattern.if_last and c.because) and waits) or _at_the_end(case, c)
-    chosen = case.only_kernel and c.pattern.category is not None  # somebody picked these lines
-    return c.role == "symptom" and (c.pattern.severity in LOUD or last or chosen)
+    return c.role == "symptom" and (c.pattern.severity in LOUD or last or _chosen(case, c))
+
+
+def _chosen(case: Case, c: Claim) -> bool:
+    """Whether a person chose these lines, which are nothing but the kernel's."""
+    return case.only_kernel and c.pattern.category is not None
 
 
 def _at_the_end(case: Case, c: Claim) -> bool:
-    """Whether a mere warning of trouble has nothing after it that shows its writer at work."""
+    """Whether no line after a warning shows its writer at work."""
     return c.speaker not in OTHERS and (c.event.where.line or 0) > life.last_line(case, c.event.where.source)
 
 
 def _half_read(case: Case) -> bool:
     """Whether a recorder's dump cannot be read, or shows a rank in the middle of a collective."""
-    if case.finished:
+    pending = any(e.fields.get("pending") for e in case.of_kind("recorder"))
+    return not case.finished and (bool(case.of_kind("unreadable")) or pending)
+
+
+def _in_trouble(case: Case, claims: Sequence[Claim]) -> bool:
+    """Whether a job that is not at work has symptoms, stacks, or a failure that only the kernel confirms. What hangs
+    in the kernel may be another job's, unless its lines were chosen."""
+    if life.is_alive(case):
         return False
-    return bool(case.of_kind("unreadable")) or any(e.fields.get("pending") for e in case.of_kind("recorder"))
-
-
-def _lifeless(case: Case) -> bool:
-    return not life.is_alive(case)
-
-
-def _troubled(case: Case, claims: Sequence[Claim]) -> bool:
-    """Somebody complains, stops workers or still waits; or the kernel confirms a failure that nobody else
-    tells of.
-
-    What hangs in the kernel may be another job's, unless its lines are all that was handed in: then somebody
-    chose them.
-    """
-    for c in claims:
-        kernel = c.speaker == "kernel"
-        if c.role == "symptom" and (not kernel or (case.only_kernel and c.pattern.category is not None)):
-            return True
-        if c.role == "confirms" and kernel and c.pattern.severity in LOUD:
-            return True
-    return False
+    symptoms = [c for c in claims if c.role == "symptom" and (c.speaker != "kernel" or _chosen(case, c))]
+    confirmed = [c for c in claims if c.role == "confirms" and c.speaker == "kernel" and c.pattern.severity in LOUD]
+    return bool(symptoms or confirmed or case.of_kind("stack"))

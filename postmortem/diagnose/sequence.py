@@ -1,7 +1,6 @@
-"""The order in which a job's lines are reasoned about: file by file, and the files by what they are and say.
+"""The order of a job's events for the diagnosis: by the kind and content of their files, then by line.
 
-Many a step takes the first of several lines. A file's name, the order in which files were found and the
-order of the library must not decide which that is: they say nothing of what happened.
+Where a step takes the first of several lines, the names of files and the order of reading must not decide.
 """
 
 from __future__ import annotations
@@ -17,13 +16,12 @@ def sequence(events: Sequence[Event], sources: Sequence[Source]) -> tuple[list[E
     for e in events:
         line = (e.where.line or 0, e.text)
         opening[e.where.source] = min(line, opening.get(e.where.source, line))
-    files = sorted(sources, key=lambda s: (*_told(s), opening.get(s.path, (0, "")), s.path))
+    files = sorted(sources, key=lambda s: (*_traits(s), opening.get(s.path, (0, "")), s.path))
     place = {s.path: i for i, s in enumerate(files)}
     ordered = sorted(events, key=lambda e: (place[e.where.source], e.where.line or 0, e.kind, e.pattern or ""))
     return ordered, files
 
 
-def _told(s: Source) -> tuple[object, ...]:
-    """What name, folder and content tell of a file."""
+def _traits(s: Source) -> tuple[object, ...]:
     numbers = tuple(-1 if n is None else n for n in (s.attempt, s.rank, s.local_rank))
     return s.kind, *numbers, s.host or "", s.stream or "", s.size

@@ -1,12 +1,10 @@
-"""Where every rank stood, side by side: alike stacks in one group, the odd one first.
+"""The stacks of all ranks side by side: equal stacks in one group, the odd one first.
 
     rank 1        main (train.py:39), below it nine frames of torch and multiprocessing
     ranks 0, 2    main (train.py:43), in all_reduce
 
-In: stacks that a tool took or the program dumped, and of ranks without one the traceback of a collective that
-failed, or the frames that the flight recorder kept of the one it
-waits in. Out: rows of the document's `stacks`. Two stacks are alike if the user's own frames are:
-what a library does below them changes from one look to the next.
+Of a rank without a stack the traceback of a failed collective counts, or the frames of its flight recorder. Two stacks
+are equal if the user's own frames are: library frames below them change from one sample to the next.
 """
 
 from __future__ import annotations
@@ -27,47 +25,43 @@ _ROOT = re.compile(r".*/(?:site|dist)-packages/|.*/lib/python[\d.]+/")
 
 
 def stacks(case: Case, culprits: Sequence[int]) -> list[Stack]:
-    """Groups of alike stacks: those of culprits first, then the smaller ones. Empty where all that is known is
-    one rank's traceback."""
+    """Groups of equal stacks: those of culprits first, then the smaller ones. Empty where one rank's traceback is all."""
     groups: dict[object, list[Event]] = {}
     for e in shown(case):
-        groups.setdefault(_key(e), []).append(e)
+        frames = _frames(e)
+        own = tuple(frame for frame, mine in frames if mine)
+        groups.setdefault(own or (e.fields.get("collective"), *(frame for frame, _ in frames)), []).append(e)
     rows = [_row(case, events) for events in groups.values()]
     if len(rows) < 2 and not any(e.kind == "stack" for events in groups.values() for e in events):
         return []
-    return sorted(rows, key=lambda row: _oddness(row, culprits))[:GROUPS]
+    rows.sort(key=lambda r: (not {*r["ranks"]} & {*culprits}, r["count"], r["ranks"], r["pids"], str(r["code"])))
+    return rows[:GROUPS]
 
 
 def shown(case: Case) -> Iterator[Event]:
-    """One stack of each rank, the last that was taken; of each process, where its rank is not known."""
+    """The last stack of each rank; of each process, where its rank is unknown."""
     last: dict[object, Event] = {}
     for e in case.of_kind("stack"):
         if e.fields.get("frames") and not e.fields.get("child"):
             rank = case.rank_of(e)
             last[("rank", rank) if rank is not None else (e.where.source, e.pid, e.where.line)] = e
-    # of a collective that is done the recorder tells where the rank was, not where it is
+    # a recorder without pending collectives shows where the rank was, not where it is
     waiting = [e for e in case.of_kind("recorder") if e.fields.get("pending")]
     for e in (*case.of_kind("exception"), *waiting):
         rank = case.rank_of(e)
-        if rank is not None and e.fields.get("own") and ("rank", rank) not in last:
-            last["rank", rank] = e
+        if rank is not None and e.fields.get("own"):
+            last.setdefault(("rank", rank), e)
     yield from last.values()
 
 
 def _frames(e: Event) -> list[tuple[tuple[str, int, str], bool]]:
-    """Frames with whether they are the user's, innermost first. A traceback has them the other way round."""
+    """Frames, innermost first, and whether each is the user's."""
     found, own = e.fields.get("frames"), e.fields.get("own")
     if not isinstance(found, tuple):
         return []
     marks = own if isinstance(own, tuple) else (False,) * len(found)
     frames = list(zip(found, marks, strict=False))
     return frames[::-1] if e.kind == "exception" else frames
-
-
-def _key(e: Event) -> object:
-    frames = _frames(e)
-    own = tuple(frame for frame, mine in frames if mine)
-    return own or (e.fields.get("collective"), *(frame for frame, _ in frames))
 
 
 def _row(case: Case, events: Sequence[Event]) -> Stack:
@@ -81,27 +75,22 @@ def _row(case: Case, events: Sequence[Event]) -> Stack:
         "how": str(first.fields.get("tool") or HOW.get(first.kind, "dump")),
         "source": first.where.source,
         "line": first.where.shown,
-        "frames": list(_told(first)),
+        "frames": list(_grouped(first)),
     }
 
 
-def _told(e: Event) -> Iterator[StackFrame]:
-    """The user's frames one by one, libraries' frames in a row together."""
+def _grouped(e: Event) -> Iterator[StackFrame]:
+    """The user's frames one by one, consecutive library frames together."""
     for mine, members in groupby(_frames(e)[:FRAMES], key=lambda frame: frame[1]):
         frames: list[LibraryFrame] = [{"file": _short(f), "line": n, "function": name} for (f, n, name), _ in members]
-        if mine:
-            for f in frames:
-                yield {"own": True, "file": f["file"], "line": f["line"], "function": f["function"]}
-        else:
+        if not mine:
             yield {"own": False, "frames": frames}
+        for f in frames if mine else ():
+            yield {"own": True, "file": f["file"], "line": f["line"], "function": f["function"]}
 
 
 def _short(file: str) -> str:
-    """From the package on, as py-spy has it: `torch/utils/data/dataloader.py`; of other paths the name."""
+    """The path from the package on, as in py-spy: `torch/utils/data/dataloader.py`; of other paths the name."""
     path = file.replace(chr(92), "/")
     found = _ROOT.split(path, maxsplit=1)
     return found[1] if len(found) > 1 else path.rpartition("/")[2] if path[:1] == "/" else path
-
-
-def _oddness(row: Stack, culprits: Sequence[int]) -> tuple[object, ...]:
-    return not set(row["ranks"]) & set(culprits), row["count"], row["ranks"], row["pids"], str(row["code"])

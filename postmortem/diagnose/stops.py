@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
-from postmortem.diagnose.derive.hangs.views import make
+from postmortem.diagnose.derive.hangs.rank_rows import make
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
 

@@ -1,12 +1,11 @@
-"""The root -> what its fingerprint is made of. What differs between two views of one failure (whose line
-was first, who wrote it, on which rank, in which version's words) is left out.
+"""The parts of a root that its fingerprint is made of: not those that differ between two views of one failure (whose
+line came first, on which rank, in which version's words).
 
-    a crash               by its signal: the kernel's line, the launcher's exit code and faulthandler's dump are one
-    a full /dev/shm       by that alone: who meets it first is chance
-    a store out of reach  as the rank that waits in it tells it, and those that cannot get there
-    sizes that differ     as gloo tells it, and TORCH_DISTRIBUTED_DEBUG=DETAIL
-    a Python exception    by its type and words, which are the program's own; elsewhere the pattern knows what the
-                          words mean, and they change with each release of the library that wrote them
+    a crash               its signal: the kernel's line, the launcher's exit code and faulthandler's dump are equal
+    a full /dev/shm       no more than that: which rank meets it first is chance
+    a store out of reach  equal for the rank that waits in it and those that cannot reach it
+    sizes that differ     equal by gloo and by TORCH_DISTRIBUTED_DEBUG=DETAIL
+    a Python exception    its type and words, which are the program's own; a library's words change with each release
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from postmortem.model.contract.incident import Rank
 from postmortem.model.contract.verdict import Verdict
 from postmortem.model.digits import number
 
-WORDS = ("detail", "reason", "signal")  # captures that tell which failure of its kind it is
+WORDS = ("detail", "reason", "signal")  # captures that distinguish failures of one kind
 CODES = ("xid",)
-TIMES = (2, 4, 8)  # sizes that differ so are of the same elements in another type
-FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL")  # of which a process says nothing; who aborts says why
-MET = (  # categories in which the function only met what failed
+TIMES = (2, 4, 8)  # factors between sizes of the same elements in two types
+FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL")  # signals without a message of the process
+MET = (  # categories in which the function only met the failure
     "environment", "external-signal", "host-oom", "network", "rendezvous", "scheduler", "shared-memory",
 )  # fmt: skip
-DIFFER = ("hang", "collective-mismatch")  # in which the call tells two waits of one function apart
+DIFFER = ("hang", "collective-mismatch")  # where the call distinguishes two waits of one function
 SIZES, STORE, SHM = "collective-sizes-differ", "store-out-of-reach", "shared-memory-full"
 _REFUSALS = re.compile(
     r"(?i)no space left|permission denied|read-only file system|quota exceeded|stale file handle|input/output error"
@@ -47,16 +46,13 @@ def printed(solution: Solution, verdict: Verdict, ranks: Sequence[Rank]) -> str 
     if root is None:
         return None
     category, culprit = root.pattern.category or "", verdict["culprit"]
-    what, where = _what(solution, root), _where(solution, root, verdict)
-    said = _said(solution, root, verdict, ranks, what, where)
-    return fingerprint.fingerprint(category, what, list(said), where, [*culprit["hosts"], *culprit["gpus"]])
+    kind, where = _kind(solution, root), _where(solution, root, verdict)
+    details = _details(solution, root, verdict, ranks, kind, where)
+    return fingerprint.fingerprint(category, kind, list(details), where, [*culprit["hosts"], *culprit["gpus"]])
 
 
-# ── what failed ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _what(solution: Solution, root: Claim) -> str:
-    """The pattern, or what several patterns are witnesses of."""
+def _kind(solution: Solution, root: Claim) -> str:
+    """The pattern, or the failure that several patterns report."""
     category = root.pattern.category
     if root.tells("shm-full"):
         return SHM
@@ -70,7 +66,7 @@ def _what(solution: Solution, root: Claim) -> str:
 
 
 def _no_store(solution: Solution, root: Claim) -> bool:
-    """Whether ranks did not get to the store; the one that waits in it cannot tell that from ranks that never came."""
+    """Whether ranks could not reach the store; for a rank that waits in it that looks like ranks that never came."""
     return root.tells("no-store") or (root.tells("join-wait") and bool(solution.case.telling("no-store")))
 
 
@@ -80,7 +76,7 @@ def _fault(solution: Solution, root: Claim) -> str:
 
 
 def _sizes(solution: Solution, root: Claim) -> str:
-    """Whether the ranks were in one collective with sizes that differ; and whether only as types do."""
+    """Whether the sizes in one collective differ, and only by the type of the elements; empty where they do not."""
     sizes = [number(root.event.fields.get(name)) for name in ("bytes", "expected_bytes")]
     low, high = sorted(size or 0 for size in sizes)
     if low:
@@ -93,23 +89,19 @@ def _sizes(solution: Solution, root: Claim) -> str:
     return "otherwise" if len({elements for _, _, elements, _ in prints}) > 1 else ""
 
 
-# ── where ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def _where(solution: Solution, root: Claim, verdict: Verdict) -> str | None:
-    """The user's function. Of a mismatch where the others stood: who is at odds with them leaves a trace of
-    its own place in some kinds of evidence only."""
+    """The user's function; of a mismatch that of the others, since the place of the odd rank is not always known."""
     if root.pattern.category in MET:
         return None
-    if root.pattern.category == "collective-mismatch" and (stood := _stood(solution, verdict)):
-        return stood
+    if root.pattern.category == "collective-mismatch" and (usual := _usual_place(solution, verdict)):
+        return usual
     code, stacks_of = verdict["culprit"]["code"], [e.fields for e in root.events]
     call = root.pattern.category in DIFFER
     return fingerprint.frame(code, stacks_of, root.event.kind == "stack", call) if code else None
 
 
-def _stood(solution: Solution, verdict: Verdict) -> str:
-    """Where most of the ranks stood that were in a collective, but for the culprits."""
+def _usual_place(solution: Solution, verdict: Verdict) -> str:
+    """The place of most ranks in a collective, but for the culprits."""
     found = Counter[str]()
     for e in stacks.shown(solution.case):
         rank, code = solution.case.rank_of(e), e.fields.get("code")
@@ -118,22 +110,19 @@ def _stood(solution: Solution, verdict: Verdict) -> str:
     return min(found, key=lambda place: (-found[place], place), default="")
 
 
-# ── what the line says ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def _said(
-    solution: Solution, root: Claim, verdict: Verdict, ranks: Sequence[Rank], what: str, where: str | None
+def _details(
+    solution: Solution, root: Claim, verdict: Verdict, ranks: Sequence[Rank], kind: str, where: str | None
 ) -> Iterator[str]:
     category = root.pattern.category
-    if what in FAULTS:
+    if kind in FAULTS:
         yield from [] if where else _crashed_in(root)
-    elif what == STORE:
+    elif kind == STORE:
         yield from _reached(solution)
     elif category == "collective-mismatch":
         yield from _collective(solution, root, verdict, where)
     elif root.pattern.derived:
         yield from _ended(root, verdict, ranks)
-    elif what != SHM:
+    elif kind != SHM:
         yield from _words(solution, root)
     if category == "host-oom":
         yield "of a group of processes" if _limited(root) else ""
@@ -148,9 +137,9 @@ def _words(solution: Solution, root: Claim) -> Iterator[str]:
         yield fingerprint.normalised(f"{fields['type']}: {fields['message']}", _hosts(solution))
         return
     yield from (str(fields[name]) for name in CODES if fields.get(name) is not None)
-    if root.pattern.category == "storage":  # of what the writer says, the system's own word
-        told = " ".join(str(fields.get(name) or "") for name in ("message", *WORDS))
-        yield from sorted({m[0].lower() for m in _REFUSALS.finditer(told)})
+    if root.pattern.category == "storage":  # the error of the system
+        text = " ".join(str(fields.get(name) or "") for name in ("message", *WORDS))
+        yield from sorted({m[0].lower() for m in _REFUSALS.finditer(text)})
         return
     if root.pattern.category == "environment" and fields.get("path"):  # the library that is missing
         yield fingerprint.normalised(str(fields["path"]).rpartition("/")[2])
@@ -162,20 +151,19 @@ def _words(solution: Solution, root: Claim) -> Iterator[str]:
 
 
 def _ended(root: Claim, verdict: Verdict, ranks: Sequence[Rank]) -> Iterator[str]:
-    """How the process ended, where that is what the verdict rests on: SIGKILL is not SIGABRT."""
+    """The exit code or signal, where the verdict rests on it."""
     if root.strength != "ended":
         return
     code = number(root.event.fields.get("exitcode"))
     if code is not None:
-        yield str(128 - code if code > 128 else code)  # a shell says 137 where torchrun says -9
+        yield str(128 - code if code > 128 else code)  # a shell reports 137 where torchrun reports -9
     else:
         exits = {row["exit"] for row in ranks if row["rank"] in verdict["culprit"]["ranks"]}
         yield " ".join(sorted(word for word in exits if word))
 
 
 def _crashed_in(root: Claim) -> Iterator[str]:
-    """The library in which the kernel saw a crash of which no stack is known. The C library and the
-    interpreter carry out what others asked of them: they tell no more than the signal."""
+    """The library of a crash without a stack, by the kernel; the C library and the interpreter only run others' work."""
     if m := _LIBRARY.match(str(root.event.fields.get("detail") or "")):
         yield m[0]
     comm = fingerprint.program(str(root.event.fields.get("comm") or "python"))
@@ -184,8 +172,7 @@ def _crashed_in(root: Claim) -> Iterator[str]:
 
 
 def _reached(solution: Solution) -> Iterator[str]:
-    """Why ranks did not get to the store, where more than their time-out tells: they looked for it on their
-    own host, or no way leads to it."""
+    """Why ranks could not reach the store: they looked for it on their own host, or there is no route to it."""
     tries = [e for e in solution.case.by_kind["pattern"] if e.fields.get("address")]
     if any(_LOOPBACK.match(str(e.fields["address"])) for e in tries):
         yield "on the own host"
@@ -194,18 +181,17 @@ def _reached(solution: Solution) -> Iterator[str]:
 
 
 def _limited(root: Claim) -> bool:
-    """Whether a limit was reached (a cgroup's, of a container or a job) and not the end of the machine."""
+    """Whether the limit of a cgroup was reached, and not that of the host."""
     return "memory cgroup" in root.event.text.lower() or "MEMCG" in str(root.event.fields.get("reason"))
 
 
 def _forming(solution: Solution) -> bool:
-    """Whether others were still waiting for the group: memory that the start takes is another matter than a
-    leak."""
+    """Whether other ranks still waited for the group: memory for the start is no leak."""
     return any(link.effect.pattern.category == "rendezvous" for link in solution.account.links)
 
 
 def _locked(solution: Solution, root: Claim, verdict: Verdict) -> bool:
-    """Whether the rank waits for a worker of its data loader that waits for a lock, and not for data."""
+    """Whether a worker of the rank's data loader waits for a lock, and not for data."""
     frames = root.event.fields.get("frames")
     if not isinstance(frames, tuple) or not any(_LOADER in str(f[:1]) for f in frames):
         return False
@@ -217,8 +203,7 @@ def _locked(solution: Solution, root: Claim, verdict: Verdict) -> bool:
 
 
 def _collective(solution: Solution, root: Claim, verdict: Verdict, where: str | None) -> Iterator[str]:
-    """How sizes differ; and which operation, whoever writes it (`ALLREDUCE`, `all_reduce`), where no frame
-    has its call."""
+    """How sizes differ; and the operation (`ALLREDUCE`, `all_reduce`), where no frame has its call."""
     yield _sizes(solution, root)
     stuck = verdict.get("collective")
     op = stuck["op"] if stuck and ">" not in (where or "") else None

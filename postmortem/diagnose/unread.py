@@ -1,8 +1,7 @@
-"""The ledger's losses -> a verdict that owns up to them: what was not read may hold the failure, so nothing
-is healthy whose logs were not read to their end.
+"""What was not read, by the ledger: it may hold the failure, so a job whose logs were not read to the end is not healthy.
 
-    healthy, and {"path": "rank0.log.bz2", "bytes": 33124, "reason": "read error ...", "lost": true}
-        ->  undetermined: no failure in what was read, but 33,124 bytes of 65,843 were not read
+healthy, and {"path": "rank0.log.bz2", "bytes": 33124, "reason": "read error ...", "lost": true}
+    ->  undetermined: no failure in what was read, but 33,124 bytes of 65,843 were not read
 """
 
 from __future__ import annotations
@@ -16,28 +15,27 @@ from postmortem.model.contract.verdict import Missing
 from postmortem.model.vocabulary import WINDOW
 
 NAMED = 5  # files
-DENIED = "Permission denied"
 OUR_OWN = "an internal error"
 AGAIN = ("interrupted", "took too long", "stopped after")  # the file is not at fault
 
 
 @dataclass(frozen=True)
 class Unread:
-    """Losses, and of how many bytes they are."""
+    """The losses, and the number of bytes of all logs."""
 
     rows: tuple[Skipped, ...]
     total: int
     lead: str = "no failure in what was read, but"
 
     def __str__(self) -> str:
-        return self.window or f"{self.lead} {self._what()}"
+        return self.window or f"{self.lead} {self._extent()}"
 
     @property
     def window(self) -> str:
         """Why `--since` and `--until` left nothing to read."""
         return next((str(row["reason"]) for row in self.rows if row["path"] == WINDOW), "")
 
-    def _what(self) -> str:
+    def _extent(self) -> str:
         lost = sum(int(row["bytes"]) for row in self.rows)
         if lost:
             return f"{lost:,} bytes of {self.total:,} were not read"
@@ -48,13 +46,13 @@ class Unread:
         return f"{files[0] if len(files) == 1 else f'{len(files)} files'} could not be read to the end"
 
     def told(self) -> list[str]:
-        """A sentence for each of the first losses, and how many more there are."""
-        said = [f"{row['path']}: {str(row['reason']).rstrip('.')}." for row in self.rows[:NAMED]]
+        """A sentence for each of the first losses, and the number of further ones."""
+        sentences = [f"{row['path']}: {str(row['reason']).rstrip('.')}." for row in self.rows[:NAMED]]
         more = len(self.rows) - NAMED
-        return [*said, f"{more:,} more losses are in the ledger."] if more > 0 else said
+        return [*sentences, f"{more:,} more losses are in the ledger."] if more > 0 else sentences
 
     def wanted(self) -> list[Missing]:
-        """What to get: the same files, whole."""
+        """The same files, whole, as missing evidence."""
         lost = {str(row["path"]): str(row["reason"]) for row in self.rows}
         return [_wanted(path, reason) for path, reason in lost.items() if OUR_OWN not in reason][:NAMED]
 
@@ -69,7 +67,7 @@ def _wanted(path: str, reason: str) -> Missing:
     how = "copy it again from its source, and compare both with sha256sum"
     if any(word in reason for word in AGAIN):
         how = "analyze it again, by itself"
-    if DENIED in reason:
+    if "Permission denied" in reason:
         how = f"chmod a+r {shlex.quote(path)}   as its owner, and analyze again"
     why = reason.removeprefix("cannot be opened: ").rstrip(".")
     return {
@@ -80,18 +78,14 @@ def _wanted(path: str, reason: str) -> Missing:
 
 
 def losses(ledger: Ledger, own: Iterable[str], others: Iterable[str]) -> Unread | None:
-    """What may be missing of a job with the files `own`: all losses but those in files of other jobs."""
+    """The losses that may concern a job with the files `own`: all but those in files of other jobs."""
     skipped, total = ledger.get("skipped"), ledger.get("bytes")
     lost = [row for row in skipped if row.get("lost")] if isinstance(skipped, list) else []
-    foreign = _files(others) - _files(own)
-    rows = tuple(row for row in lost if _file(str(row["path"])) not in foreign)
+    foreign = {_archive(path) for path in others} - {_archive(path) for path in own}
+    rows = tuple(row for row in lost if _archive(str(row["path"])) not in foreign)
     return Unread(rows, total if isinstance(total, int) else 0) if rows else None
 
 
-def _files(paths: Iterable[str]) -> set[str]:
-    return {_file(path) for path in paths}
-
-
-def _file(path: str) -> str:
-    """The file that a member of an archive lies in."""
+def _archive(path: str) -> str:
+    """The file that holds a member of an archive."""
     return path.partition("!/")[0]

@@ -6,15 +6,14 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-# How well a moment is known: seconds, one standard deviation
+# The uncertainty of a time: seconds, one standard deviation
 EXACT = 1.5  # torchrun's failure block has whole seconds, a kernel's clock is joined to a second
-BROAD = 30.0  # from here on it has no place on the clock
-INHERITED = 60.0  # no better than its file's last stamp
+BROAD = 30.0  # from here on a time has no place on the clock
+INHERITED = 60.0  # no better than the last stamp of the file
 DATED = 4e8  # seconds: no log of such a job is older, so a smaller time counts from a boot
+NAMED, RANGES = 6, 4  # ranks, and ranges of ranks, that a sentence names
 _NAME = re.compile(r"[a-z]+[A-Z.]\w")
 _PATH = re.compile(r"\S*[./:_]\S")
-NAMED = 6  # ranks that a sentence names one by one
-RANGES = 4  # and ranges of them
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
@@ -23,20 +22,18 @@ def ranks_text(ranks: Iterable[int]) -> str:
     if len(named) == 1:
         return f"rank {named[0]}"
     parts = [str(r) for r in named] if len(named) <= NAMED else _ranges(named)
-    if len(named) > NAMED and len(parts) > RANGES:
-        return f"{len(named)} ranks"
-    return f"ranks {listed(parts)}"
+    return f"{len(named)} ranks" if len(named) > NAMED and len(parts) > RANGES else f"ranks {listed(parts)}"
 
 
 def _ranges(ranks: Sequence[int]) -> list[str]:
-    """`0–522`, `524`: neighbours in a row as one."""
+    """`0–522`, `524`: consecutive ranks as one."""
     spans: list[list[int]] = []
     for r in ranks:
         if spans and r == spans[-1][1] + 1:
             spans[-1][1] = r
         else:
             spans.append([r, r])
-    return [str(lo) if lo == hi else f"{lo}–{hi}" for lo, hi in spans]
+    return [str(low) if low == high else f"{low}–{high}" for low, high in spans]
 
 
 def listed(parts: Sequence[str]) -> str:
@@ -45,13 +42,12 @@ def listed(parts: Sequence[str]) -> str:
 
 
 def capital(text: str) -> str:
-    """A sentence's first letter; a name such as vLLM or torch.compile keeps its own."""
+    """The text with a capital first letter; names such as vLLM or torch.compile stay as they are."""
     return text if _NAME.match(text) else text[:1].upper() + text[1:]
 
 
 def clock_time(at: float | None, sigma: float) -> str:
-    """` at 03:12:08`, ` at about 03:12:08 (± 4 s)`, ` at about 03:12`, as well as the moment is known; nothing
-    where that is not to the minute, or not its date."""
+    """` at 03:12:08`, ` at about 03:12:08 (± 4 s)`, ` at about 03:12`; empty where the minute or the date is unknown."""
     if at is None or sigma > INHERITED or at < DATED:
         return ""
     moment = datetime.fromtimestamp(int(at), UTC)
@@ -61,7 +57,7 @@ def clock_time(at: float | None, sigma: float) -> str:
 
 
 def iso(at: float | None) -> str | None:
-    """A moment as the document has it; None where its date is not known."""
+    """A time as in the document; None where its date is unknown."""
     if at is None or not DATED < at < 7e9:
         return None
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"

@@ -44,8 +44,7 @@ def unboxed(title: str, lines: Iterator[Line]) -> Iterator[Line]:
                 continue
             row += inside if not row or not inside.startswith("in ") else f" {inside}"
             if place := _REGEXES["box-place"].match(row):
-                text = f'  File "{place["file"]}", line {place["line"]}, in {place["func"]}'
-                yield line._replace(envelope=line.envelope._replace(body=text))
+                yield line.with_body(f'  File "{place["file"]}", line {place["line"]}, in {place["func"]}')
                 row = ""
         elif body:
             return
@@ -54,13 +53,11 @@ def unboxed(title: str, lines: Iterator[Line]) -> Iterator[Line]:
 def _message(first: Line, lines: Iterator[Line], width: int) -> Iterator[Line]:
     """The exception's line, joined with the lines into which the box's width broke it."""
     body = last = first.envelope.body.strip()
-    behind = None
+    behind: list[Line] = []
     for line in islice(lines, MESSAGE):
         more = line.envelope.body.strip()
         if not more or line.envelope.stamp is not None or len(last) + 1 + len(more.partition(" ")[0]) <= width:
-            behind = line
+            behind.append(line)
             break
         body, last = f"{body} {more}", more
-    yield first._replace(envelope=first.envelope._replace(body=body))
-    if behind is not None:
-        yield behind
+    yield from (first.with_body(body), *behind)

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from postmortem.formats import forms, marks, records, times
-from postmortem.formats.style import COLUMNS, HOST, LABELS, NEAR, SRUN, Style, learn, rank_in
+from postmortem.formats.style import COLUMNS, HOST, LABELS, SRUN, Style, learn, rank_in
 from postmortem.model import Stamp
 from postmortem.model.digits import whole
 from postmortem.system import lazy
@@ -39,48 +39,20 @@ class Envelope(NamedTuple):
     writer: str = ""  # a pod or process, as named by a collector or a runner
 
 
-class _Prefix(NamedTuple):
-    form: re.Pattern[str]
-    groups: tuple[tuple[str, bool], ...]  # fields that are groups, and whether they are numbers
-    key: str
-    writer: str
-    time: bool
-    tag: bool
-    constants: dict[str, Any]
-
-
-_ROWS = forms.rows("formats/envelopes")
-_REGEXES = forms.regexes("formats/envelopes")
+_ROWS, _REGEXES = forms.rows("formats/envelopes"), forms.regexes("formats/envelopes")
 _ANSI, _TALOS = _REGEXES["ansi"], _REGEXES["talos"]
 _NUMBERS = {"rank": True, "local_rank": True, "world": True, "pid": True, "host": False, "gpu": False}
 _IN_TEXT = [_REGEXES[name] for name, row in _ROWS.items() if "in_text" in row]
-_PREFIX_NAMES = [name for name, row in _ROWS.items() if "prefix" in row]
 
 
 def _any_of(*left_out: str) -> re.Pattern[str]:
     """All prefixes as one regex. Most lines have one prefix or none, so one match decides."""
-    names = {name: name.replace("-", "_") for name in _PREFIX_NAMES if name not in left_out}
+    names = [name for name, row in _ROWS.items() if "prefix" in row and name not in left_out]
     unnamed = {name: re.sub(r"\(\?P<\w+>", "(?:", _ROWS[name]["regex"]) for name in names}
-    return lazy.regex("|".join(f"{unnamed[name]}(?P<{group}>)" for name, group in names.items()))
+    return lazy.regex("|".join(f"{unnamed[name]}(?P<{name.replace('-', '_')}>)" for name in names))
 
 
 _NEXT, _NEXT_UNTIMED, _NEXT_FAR = _any_of(), _any_of("stamped"), _any_of("stamped", "syslog")
-
-
-@lru_cache(maxsize=64)
-def _prefix(group: str) -> _Prefix:
-    name = group.replace("_", "-")
-    row = _ROWS[name]
-    groups = tuple((field, number) for field, number in _NUMBERS.items() if f"(?P<{field}>" in row["regex"])
-    return _Prefix(
-        _REGEXES[name],
-        groups,
-        row.get("key", ""),
-        row.get("writer", ""),
-        row.get("time", False),
-        "(?P<tag>" in row["regex"],
-        row.get("set", {}),
-    )
 
 
 def clean(text: str) -> str:
@@ -100,31 +72,41 @@ def peel(text: str, style: Style = Style()) -> Envelope:
         found = _json_line(text, style)
     if found is None:
         found = _Peeler(text, style).envelope()
-    return found if number is None else _of_record(found, number, facts)
+    if number is None:
+        return found
+    key = (facts.writer, str(facts.pid or ""), "" if facts.rank is None else f"rank {facts.rank}")
+    # a journal has the process that opened the stream, which all children of a unit share
+    pid = facts.pid if not facts.program or facts.rank is not None else None
+    merged = _with_facts(found, facts._replace(pid=pid))
+    return merged._replace(key=(*found.key, *filter(None, key)), line=number, writer=found.writer or facts.writer)
 
 
-def _of_record(env: Envelope, number: int, facts: marks.Facts) -> Envelope:
+def _with_facts(env: Envelope, facts: marks.Facts) -> Envelope:
     """A line of a record: rank and host of the line take precedence, the time of the record does."""
     if env.rank is not None and facts.rank is not None and env.rank != facts.rank:
         facts = facts._replace(local_rank=None)
-    # a journal has the process that opened the stream, which all children of a unit share
-    own = not facts.program or facts.rank is not None
-    key = [*env.key, *(part for part in (facts.writer, str(facts.pid or "")) if part)]
-    if facts.rank is not None:
-        key.append(f"rank {facts.rank}")
+    unknown = [name for name in ("rank", "local_rank", "world", "pid") if getattr(env, name) is None]
+    kernel = facts.program == "kernel"
     return env._replace(
-        key=tuple(key),
-        rank=facts.rank if env.rank is None else env.rank,
-        local_rank=facts.local_rank if env.local_rank is None else env.local_rank,
-        world=facts.world if env.world is None else env.world,
         host=env.host or facts.host,
-        pid=facts.pid if env.pid is None and own else env.pid,
         stamp=facts.stamp or env.stamp,
-        line=number,
-        writer=env.writer or facts.writer,
-        kernel=env.kernel or facts.program == "kernel",
-        program=env.program or ("" if facts.program == "kernel" else facts.program),
+        kernel=env.kernel or kernel,
+        program=env.program or ("" if kernel else facts.program),
+        **{name: getattr(facts, name) for name in unknown},
     )
+
+
+def _json_line(text: str, style: Style) -> Envelope | None:
+    """A record among other lines. Logs of records only are unwrapped before."""
+    record = records.load(text)
+    found = records.body_of(record) if record is not None else None
+    if record is None or found is None:
+        return None
+    facts = records.facts(record)
+    if found[0] == "log" and "stream" in record:  # Docker's json-file
+        inner = peel(found[1].rstrip("\n"), style)
+        return inner._replace(stamp=facts.stamp or inner.stamp)
+    return _with_facts(Envelope(found[1] + records.measured(record)), facts)
 
 
 class _Peeler:
@@ -135,17 +117,15 @@ class _Peeler:
         self.at = 0
         self.key: list[str] = []
         self.fields: dict[str, Any] = {}
-        self._labels()
+        self._label()
         for _ in range(8):
-            forms_ = _NEXT_FAR if self.at >= 200 else _NEXT_UNTIMED if "stamp" in self.fields else _NEXT
-            m = forms_.match(text, self.at)
-            if m is None:
+            form = _NEXT_FAR if self.at >= 200 else _NEXT_UNTIMED if "stamp" in self.fields else _NEXT
+            if (m := form.match(text, self.at)) is None:
                 break
-            self._take(_prefix(str(m.lastgroup)))
+            self._take(str(m.lastgroup).replace("_", "-"))
 
     def match(self, form: re.Pattern[str]) -> re.Match[str] | None:
-        m = form.match(self.text, self.at)
-        if m:
+        if m := form.match(self.text, self.at):
             self.at = m.end()
         return m
 
@@ -154,7 +134,7 @@ class _Peeler:
             if value is not None:
                 self.fields.setdefault(name, value)
 
-    def _labels(self) -> None:
+    def _label(self) -> None:
         """Read the label that each line of this file has."""
         style = self.style
         if style.margin:
@@ -170,38 +150,35 @@ class _Peeler:
             self.key.append(m["writer"])
             self.learn(stamp=times.find(m[0]), rank=rank_in(m["writer"]), writer=m["writer"])
         elif style.lead and (m := self.match(re.compile(style.lead))):
-            who = m["who"].strip()
+            who, lead = m["who"].strip(), m[0][len(m["at"]) :]
             self.key.append(who)
-            self.learn(writer=who, rank=rank_in(who.strip(" \t:|>[]()")))
-            self.learn(stamp=times.find(m["at"]) if m["at"] else None)
-            lead = m[0][len(m["at"]) :]
+            self.learn(writer=who, rank=rank_in(who.strip(" \t:|>[]()")), stamp=times.find(m["at"]))
             if HOST.match(lead + "x"):
                 self.learn(host=lead.strip(" \t:|"))
         elif style.host and (m := self.match(HOST)):
             self.key.append(m["host"])
             self.learn(host=m["host"], writer=m["host"])
 
-    def _take(self, prefix: _Prefix) -> None:
-        m = prefix.form.match(self.text, self.at)
+    def _take(self, name: str) -> None:
+        """Remove the prefix `name`, and read its fields."""
+        row, m = _ROWS[name], self.match(_REGEXES[name])
         assert m is not None
-        self.at = m.end()
-        if "role" in m.re.groupindex:
+        groups = m.groupdict()
+        if "role" in groups:
             self._tee(m)
             return
-        if prefix.key:
-            self.key.append(m[prefix.key])
-        if prefix.writer:
-            self.learn(writer=m[prefix.writer])
-        if prefix.tag:
-            tag = m["tag"]
+        if "key" in row:
+            self.key.append(m[row["key"]])
+        if "writer" in row:
+            self.learn(writer=m[row["writer"]])
+        if tag := groups.get("tag"):
             self.learn(rank=rank_in(tag), **({"kernel": True} if tag == "kernel" else {"program": tag}))
-        for name, number in prefix.groups:
-            if (value := m[name]) is not None:
-                self.fields.setdefault(name, whole(value) if number else value)
-        if prefix.time and "stamp" not in self.fields:
+        for field, value in groups.items():
+            if value is not None and field in _NUMBERS:
+                self.fields.setdefault(field, whole(value) if _NUMBERS[field] else value)
+        if "time" in row and "stamp" not in self.fields:
             self.learn(stamp=times.find(m[0]))
-        if prefix.constants:
-            self.learn(**prefix.constants)
+        self.learn(**row.get("set", {}))
 
     def _tee(self, m: re.Match[str]) -> None:
         name = "rank" if m["role"].lower() == "rank" else "local_rank"
@@ -222,38 +199,11 @@ class _Peeler:
             self.learn(rank=whole(found[1]) if found else None)
         if "rank" not in fields and style.column and (m := COLUMNS[style.column].match(self.text)):
             fields["rank"] = whole(m[1])
-        nameless = style.word and "rank" not in fields and "writer" not in fields
-        if nameless and (m := re.compile(style.word).search(self.text, 0, NEAR)):
-            fields["writer"] = f"{m['word'].lower() or 'writer'}-{m['n']}"
-        if "stamp" not in fields and head:
+        if "stamp" not in fields:
             fields["stamp"] = times.find(head)
-        if not fields.get("kernel") and "NVRM: " in head and body.lstrip().startswith("NVRM: "):
+        if "NVRM: " in head and body.lstrip().startswith("NVRM: "):
             fields["kernel"] = True
         return Envelope(body=body, key=tuple(self.key), **fields)
-
-
-def _json_line(text: str, style: Style) -> Envelope | None:
-    """A record among other lines. Logs of records only are unwrapped before."""
-    record = records.load(text)
-    found = records.body_of(record) if record is not None else None
-    if record is None or found is None:
-        return None
-    body, facts = found[1], records.facts(record)
-    if found[0] == "log" and "stream" in record:  # Docker's json-file
-        inner = peel(body.rstrip("\n"), style)
-        return inner._replace(stamp=facts.stamp or inner.stamp)
-    kernel = facts.program == "kernel"
-    return Envelope(
-        body + records.measured(record),
-        rank=facts.rank,
-        local_rank=facts.local_rank,
-        world=facts.world,
-        host=facts.host,
-        pid=facts.pid,
-        stamp=facts.stamp,
-        kernel=kernel,
-        program="" if kernel else facts.program,
-    )
 
 
 __all__ = ["Envelope", "Style", "clean", "learn", "peel"]

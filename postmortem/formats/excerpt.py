@@ -6,14 +6,14 @@ the same prefixes; lines of other writers are skipped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from postmortem.formats import forms
 from postmortem.formats.envelope import Envelope, Style, clean, peel
 from postmortem.formats.marks import bare
-from postmortem.model import Event, Hit, Severity, Source, Where, speaker_in
+from postmortem.model import Event, Hit, Severity, Source, Stamp, Where, speaker_in
 from postmortem.privacy import cut
 
 CONTEXT = 5
@@ -21,6 +21,8 @@ FRAMES = 60  # lines behind the begin of a stack: the user's own frame is below 
 MAX_FOREIGN = 400  # lines of other writers inside a block before it is given up
 MAX_BLOCK = 2000
 QUOTED = 12  # characters of a message that are no coincidence
+HEAD = "Traceback (most recent"
+_SEVERITIES: dict[str, Severity] = {"crash": "fatal", "stack": "warning"}  # of events of whole documents
 _REGEXES = forms.regexes("formats/excerpts")
 _LOGGED = _REGEXES["logged"]
 
@@ -30,6 +32,9 @@ class Line(NamedTuple):
     text: str
     envelope: Envelope
 
+    def with_body(self, body: str) -> Line:
+        return self._replace(envelope=self.envelope._replace(body=body))
+
 
 def decode(data: bytes) -> str:
     """Bytes of a log as text. Invalid UTF-8 becomes \\xNN and stays visible."""
@@ -38,7 +43,16 @@ def decode(data: bytes) -> str:
 
 def split(data: bytes) -> list[str]:
     """Whole lines, ended by `\\n` only; of a progress bar the last visible state."""
-    return _texts(data.removesuffix(b"\n")) if data else []
+    if not data:
+        return []
+    lines = data.removesuffix(b"\n").decode("utf-8", "backslashreplace").split("\n")
+    plain = not any(byte in data for byte in (b"\x1b", b"\0", b"\r"))
+    return lines if plain else [visible(clean(line)) for line in lines]
+
+
+def first_lines(data: bytes, most: int) -> list[str]:
+    """The first lines; the others are not read."""
+    return split(b"\n".join(data.split(b"\n", most)[:most]))
 
 
 def starts_of_lines(data: bytes, first: int, last: int, all_of: int = 0) -> set[int]:
@@ -58,18 +72,6 @@ def starts_of_lines(data: bytes, first: int, last: int, all_of: int = 0) -> set[
     return out
 
 
-def first_lines(data: bytes, most: int) -> list[str]:
-    """The first lines; the others are not read."""
-    return _texts(b"\n".join(data.split(b"\n", most)[:most]))
-
-
-def _texts(data: bytes) -> list[str]:
-    lines = data.decode("utf-8", "backslashreplace").split("\n")
-    if b"\x1b" in data or b"\0" in data or b"\r" in data:
-        return [visible(clean(line)) for line in lines]
-    return lines
-
-
 def visible(line: str) -> str:
     """The last state of a line that a progress bar rewrote with `\\r`; if an exception is among the states, that."""
     if "\r" not in line:
@@ -81,13 +83,11 @@ def visible(line: str) -> str:
 
 def _without_bar(line: str) -> str:
     """A line with the begin of a traceback, without the progress bar before it."""
-    if "Traceback (most recent" not in line:
+    if HEAD not in line:
         return line
-    line = next((part for part in line.split("\r") if "Traceback (most recent" in part), line)
+    line = next((part for part in line.split("\r") if HEAD in part), line)
     head = _REGEXES["traceback"].search(line)
-    if head is not None and _REGEXES["bar"].search(line, 0, head.start()):
-        return line[head.start() :]
-    return line
+    return line[head.start() :] if head and _REGEXES["bar"].search(line, 0, head.start()) else line
 
 
 class Excerpt:
@@ -108,11 +108,21 @@ class Excerpt:
         """Whether the source ends with the lines after the hit, of which `most` bytes were requested."""
         return self._room < most - 4096  # whole lines only, so the last may be missing
 
+    def _line(self, number: int, text: str) -> Line:
+        return Line(number, bare(text), peel(text, self.style))
+
     def following(self) -> Iterator[Line]:
         """The hit's line, then all lines after it."""
         yield Line(self.number, self.text, self.envelope)
-        for i, text in enumerate(self.after[:MAX_BLOCK], start=1):
-            yield Line(self.number + i, bare(text), peel(text, self.style))
+        yield from (self._line(self.number + i, text) for i, text in enumerate(self.after[:MAX_BLOCK], start=1))
+
+    def behind(self, number: int) -> Iterator[Line]:
+        """All lines after line `number`."""
+        return (line for line in self.following() if line.number > number)
+
+    def preceding(self) -> Iterator[Line]:
+        """The lines before the hit, nearest first."""
+        return (self._line(self.number - i, text) for i, text in enumerate(reversed(self.before), start=1))
 
     def block(self) -> Iterator[Line]:
         """The hit's line, then the following lines of the same writer."""
@@ -125,7 +135,7 @@ class Excerpt:
                 if foreign > MAX_FOREIGN:
                     return
 
-    def above(self, most: int = 2) -> Line | None:
+    def above(self, most: int = MAX_BLOCK) -> Line | None:
         """The nearest line before the hit that is not empty, among `most` lines."""
         return next((line for line in islice(self.preceding(), most) if line.text.strip()), None)
 
@@ -140,34 +150,24 @@ class Excerpt:
             text = above.envelope.body if self.envelope.stamp is not None else above.text
             if _LOGGED.search(text) and not above.text.startswith((" ", "\t")):
                 return "logged"
-        below = next((line for line in self.following() if line.number > last and line.text.strip()), None)
+        below = next((line for line in self.behind(last) if line.text.strip()), None)
         if below is None:
             return ""
-        if _REGEXES["goes-on"].fullmatch(below.envelope.body[:200]):
-            return "logged"
-        quoted = below.envelope.stamp is not None and len(message) >= QUOTED
-        return "logged" if quoted and message[:80] in below.envelope.body else ""
+        quoted = below.envelope.stamp is not None and len(message) >= QUOTED and message[:80] in below.envelope.body
+        return "logged" if quoted or _REGEXES["goes-on"].fullmatch(below.envelope.body[:200]) else ""
 
     def logger(self) -> Envelope | None:
         """The prefixes of the log record right above a block without prefixes: `logging` and structlog write a
         traceback below their line."""
-        above = None if self.envelope.key or self.envelope.rank is not None else self.above()
-        if above is None or not _LOGGED.search(above.text) or above.text[:1].isspace():
-            return None
-        return above.envelope
+        above = None if self.envelope.key or self.envelope.rank is not None else self.above(2)
+        logged = above and _LOGGED.search(above.text) and not above.text[:1].isspace()
+        return above.envelope if above and logged else None
 
     def dumper(self) -> Envelope | None:
         """The prefixes of the line above a dump of stacks without prefixes, if it announces the dump."""
-        above = self.above(MAX_BLOCK)
-        named = above is not None and (above.envelope.rank is not None or above.envelope.writer)
-        if above is None or not named or self.envelope.rank is not None or self.envelope.key:
-            return None
-        return above.envelope if _REGEXES["dumps"].search(above.envelope.body) else None
-
-    def preceding(self) -> Iterator[Line]:
-        """The lines before the hit, nearest first."""
-        for i, text in enumerate(reversed(self.before), start=1):
-            yield Line(self.number - i, bare(text), peel(text, self.style))
+        above = None if self.envelope.key or self.envelope.rank is not None else self.above()
+        named = above and (above.envelope.rank is not None or above.envelope.writer)
+        return above.envelope if above and named and _REGEXES["dumps"].search(above.envelope.body) else None
 
     def context(self, number: int, behind: int = CONTEXT) -> tuple[tuple[str, ...], int]:
         """Up to five lines before line `number`, the line, `behind` lines after it; and the number of lines before."""
@@ -183,55 +183,58 @@ class Excerpt:
         *,
         pattern: str | None = None,
         severity: Severity = "error",
-        fields: dict[str, object] | None = None,
+        fields: Mapping[str, object] = {},
         end: int | None = None,
         rank: int | None = None,
         pid: int | None = None,
-        text: str | None = None,
     ) -> Event:
         """An event with the decisive line `line`, attributed by the line's prefixes, then by its file."""
         env = line.envelope
-        stamp = env.stamp
         context, before = self.context(line.number, _behind(kind, fields))
-        details = dict(fields or {})
-        local = env.local_rank if env.local_rank is not None else self.source.local_rank
-        if local is not None:
-            details.setdefault("local_rank", local)
-        if env.writer:
-            details.setdefault("writer", env.writer)
-        if env.quoted:
-            details["quoted"] = True
-        writer_rank = rank if rank is not None else env.rank if env.rank is not None else self.source.rank
-        return Event(
-            kind=kind,
-            where=Where(self.source.path, line.number, end if end != line.number else None, env.line),
-            text=cut(line.text if text is None else text, 4000),
-            time=stamp.time if stamp else None,
-            clock=stamp.clock if stamp else "none",
-            sigma=stamp.sigma if stamp else 0.0,
-            raw_time=stamp.raw if stamp else "",
-            rank=writer_rank,
-            host=env.host or self.source.host,
+        known = (one for one in (rank, env.rank, self.source.rank) if one is not None)
+        event = line_event(self.source, kind, line, next(known, None), fields)
+        return event._replace(
+            where=event.where._replace(end_line=end if end != line.number else None),
             pid=pid if pid is not None else env.pid,
-            attempt=self.source.attempt,
-            run=self.source.run,
             pattern=pattern,
             severity=severity,
-            fields=details,
             context=context,
             before=before,
-            source_kind=self.source.kind,
-            speaker=speaker_in(self.source.kind, env.kernel, writer_rank, env.program),
         )
 
 
-def _behind(kind: str, fields: dict[str, object] | None) -> int:
+def _behind(kind: str, fields: Mapping[str, object]) -> int:
     """The number of context lines behind the decisive one: of a stack the frames too."""
-    frames = (fields or {}).get("frames") if kind == "stack" else None
+    frames = fields.get("frames") if kind == "stack" else None
     return CONTEXT + min(len(frames), FRAMES) if isinstance(frames, tuple) else CONTEXT
 
 
-SEVERITIES: dict[str, Severity] = {"crash": "fatal", "stack": "warning"}
+def source_event(source: Source, kind: str, text: str, line: int | None = None, **more: Any) -> Event:
+    """An event attributed by the name of its file."""
+    by_name = {name: getattr(source, name) for name in ("rank", "host", "attempt", "run")}
+    known = {"source_kind": source.kind, "speaker": speaker_in(source.kind)}
+    return Event(kind, Where(source.path, line), text)._replace(**by_name | known | more)
+
+
+def line_event(
+    source: Source, kind: str, line: Line, rank: int | None, fields: Mapping[str, object], most: int = 4000
+) -> Event:
+    """An event on one line, with host, pid and time of the line's prefixes."""
+    env = line.envelope
+    local = env.local_rank if env.local_rank is not None else source.local_rank
+    known = {"local_rank": local, "writer": env.writer or None, "quoted": env.quoted or None}
+    event = source_event(
+        source,
+        kind,
+        cut(line.text, most),
+        rank=rank,
+        host=env.host or source.host,
+        pid=env.pid,
+        fields={name: value for name, value in known.items() if value is not None} | dict(fields),
+        where=Where(source.path, line.number, None, env.line),
+        speaker=speaker_in(source.kind, env.kernel, rank, env.program),
+    )
+    return timed(event, env.stamp)
 
 
 def document_event(
@@ -239,19 +242,14 @@ def document_event(
 ) -> Event:
     """An event of a whole document; line `at` (from 0) of `lines` is the decisive one."""
     lo = max(0, at - CONTEXT)
-    return Event(
-        kind=kind,
-        where=Where(source.path, at + 1),
-        text=cut(lines[at], 4000),
-        rank=source.rank,
-        host=source.host,
-        pid=pid,
-        attempt=source.attempt,
-        run=source.run,
-        severity=SEVERITIES.get(kind, "info"),
-        fields=fields,
-        context=tuple(cut(line, 2000) for line in lines[lo : at + _behind(kind, fields) + 1]),
-        before=at - lo,
-        source_kind=source.kind,
-        speaker=speaker_in(source.kind),
-    )
+    context = tuple(cut(line, 2000) for line in lines[lo : at + _behind(kind, fields) + 1])
+    severity = _SEVERITIES.get(kind, "info")
+    event = source_event(source, kind, cut(lines[at], 4000), at + 1, pid=pid, severity=severity, fields=fields)
+    return event._replace(context=context, before=at - lo)
+
+
+def timed(event: Event, stamp: Stamp | None) -> Event:
+    """The event with the time of a stamp, if there is one."""
+    if stamp is None:
+        return event
+    return event._replace(time=stamp.time, clock=stamp.clock, sigma=stamp.sigma, raw_time=stamp.raw)

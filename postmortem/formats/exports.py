@@ -9,18 +9,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from itertools import chain
 
-from postmortem.formats import records
-from postmortem.formats.marks import Facts
-from postmortem.formats.plain_json import without_surrogates
+from postmortem.formats import plain_json, records
+from postmortem.formats.framing import Group, Logical, Numbered
 
 TRIES = 20_000  # objects without a record, after which a document is given up
 MOST_OUTSIDE = 400  # characters outside of objects at the begin of a document
 EFFORT = 6  # times the size of a document that may be read: an object that contains records is read twice
+HELD = 32 << 20  # of an export that is read whole
 _OPENS = re.compile(r"\s*(?:\[\s*)?\{\s*\"[^\"\\\n]{1,80}\"\s*:")
-
-Line = tuple[int, str, Facts, str]
 
 
 def looks(text: str) -> bool:
@@ -41,7 +39,23 @@ def _is_whole(text: str) -> bool:
     return outside + len(text[at:].strip(" \t\r\n,[]")) < MOST_OUTSIDE
 
 
-def groups(text: str) -> Iterator[list[Line]]:
+def document(lines: Iterator[Numbered]) -> Iterator[Group]:
+    """Records over several lines each: an array, objects one after another, or one object that contains them."""
+    held: list[Numbered] = []
+    size = 0
+    for line in lines:
+        held.append(line)
+        size += len(line[1]) + 1
+        if size > HELD:
+            break
+    try:
+        whole = plain_json.bounded("\n".join(text for _, text in held)) if size <= HELD else ""
+    except plain_json.TooMuch:
+        whole = ""
+    yield from groups(whole) if whole else ([Logical(*line)] for line in chain(held, lines))
+
+
+def groups(text: str) -> Iterator[Group]:
     """The lines of each record, with the number of the file's line."""
     decoder = json.JSONDecoder(strict=False)
     at = seen = tries = effort = 0
@@ -50,7 +64,7 @@ def groups(text: str) -> Iterator[list[Line]]:
         number, seen = number + text.count("\n", seen, at), at
         try:
             record, end = decoder.raw_decode(text, at)
-            record = without_surrogates(record, text[at:end])
+            record = plain_json.without_surrogates(record, text[at:end])
         except (ValueError, RecursionError):
             tries, effort, at = tries + 1, effort + min(len(text) - at, 1 << 16), at + 1
             continue
@@ -62,11 +76,11 @@ def groups(text: str) -> Iterator[list[Line]]:
         at = end
 
 
-def _lines(record: dict[str, Any], text: str, at: int, end: int, number: int) -> Iterator[Line]:
+def _lines(record: records.Record, text: str, at: int, end: int, number: int) -> Iterator[Logical]:
     facts = records.facts(record)
     known: dict[str, int] = {}
     for line in records.texts(record):
         if line.field not in known:
             place = text.find(f'"{line.field}"', at, end)
             known[line.field] = number + text.count("\n", at, place) if place >= 0 else number
-        yield known[line.field], line.text, facts, line.lead
+        yield Logical(known[line.field], line.text, facts, line.lead)

@@ -3,26 +3,21 @@ r"""Readers of wrapped logs: each turns the numbered lines of a file into groups
     (7, '{"rank": 2, "exc_info": "Traceback ...\n  File ..."}')
         ->  [Logical(7, "Traceback ..."), Logical(7, "  File ...")]
 
-None raises on content: what is not a record passes unchanged.
+None raises on content: a line that is not a record passes unchanged.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from postmortem.formats import exports, plain_json, records, times
+from postmortem.formats import records, times
 from postmortem.formats.marks import NOTHING, Facts
 from postmortem.model import Stamp
 
-CHUNK = 1 << 20
 LINE = 4 << 20  # a longer one is passed on in pieces
-SOME = 200  # first lines that are examined
-HELD = 32 << 20  # of an export that is read whole
-MULTILINE = 1 << 20  # of one field of a table
+HELD = 32 << 20  # of a log that is turned around
 
 Numbered = tuple[int, str]
 
@@ -60,7 +55,7 @@ def newest_first(framer: Framer) -> Framer:
 
 def plain(lines: Iterator[Numbered]) -> Iterator[Group]:
     """Each line is a record."""
-    return ([Logical(number, text)] for number, text in lines)
+    return ([Logical(*line)] for line in lines)
 
 
 def singles(lines: Iterator[Numbered]) -> Iterator[Group]:
@@ -75,26 +70,9 @@ def singles(lines: Iterator[Numbered]) -> Iterator[Group]:
         yield group
 
 
-def returned(lines: Iterator[Numbered]) -> Iterator[Group]:
-    """Lines that end in `\\r` only, as serial consoles and progress bars write them."""
-    held, last = "", 0
-    for number, text in lines:  # one line of the file, in pieces if it is long
-        if held and (number != last or len(held) > LINE):
-            yield [Logical(last, held)]
-            held = ""
-        *whole, held = (held + text).split("\r")
-        yield [Logical(number, line) for line in whole]
-        last = number
-    if held:
-        yield [Logical(last, held)]
-
-
 def _of(record: records.Record, number: int) -> Group:
     facts = records.facts(record)
     return [Logical(number, line.text, facts, line.lead) for line in records.texts(record)]
-
-
-# ── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def json_lines(lines: Iterator[Numbered]) -> Iterator[Group]:
@@ -119,30 +97,9 @@ def json_lines(lines: Iterator[Numbered]) -> Iterator[Group]:
         yield begun
 
 
-def document(lines: Iterator[Numbered]) -> Iterator[Group]:
-    """Records over several lines each: an array, objects one after another, or one object that contains them."""
-    held: list[str] = []
-    size = 0
-    for _, text in lines:
-        held.append(text)
-        size += len(text) + 1
-        if size > HELD:
-            break
-    try:
-        whole = plain_json.bounded("\n".join(held)) if size <= HELD else ""
-    except plain_json.TooMuch:
-        whole = ""
-    if whole:
-        yield from ([Logical(*line) for line in group] for group in exports.groups(whole))
-        return
-    yield from ([Logical(n, text)] for n, text in enumerate(held, 1))
-    yield from ([Logical(n, text)] for n, text in lines)
-
-
-# ── key=value, and tables ───────────────────────────────────────────────────────────────────────────────────
+# ── key=value ───────────────────────────────────────────────────────────────────────────────────
 
 _PAIR = re.compile(r'([A-Za-z_@][\w.@/-]{0,60})=("(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|[^\s"\']*)(?: +|$)')
-_ESCAPES = (("\\n", "\n"), ("\\t", "\t"), ("\\\\", "\\"))
 
 
 def _pairs(text: str) -> dict[str, object] | None:
@@ -153,8 +110,8 @@ def _pairs(text: str) -> dict[str, object] | None:
         value = m[2]
         if value[:1] in ('"', "'"):
             quote, value = value[0], value[1:-1]
-            for escaped, plain_ in ((f"\\{quote}", quote), *_ESCAPES):
-                value = value.replace(escaped, plain_)
+            for escaped, letter in ((f"\\{quote}", quote), ("\\n", "\n"), ("\\t", "\t"), ("\\\\", "\\")):
+                value = value.replace(escaped, letter)
         found[m[1]] = value
         at = m.end()
     return found if at == len(text) and not found.keys().isdisjoint(("msg", "message", "event")) else None
@@ -171,78 +128,6 @@ def is_logfmt(lines: list[str]) -> bool:
     some = lines[:40]
     pairs = sum(1 for line in some if _pairs(line.strip()) is not None)
     return pairs >= 3 and pairs * 3 >= len(some)
-
-
-def table(lines: list[str]) -> Framer | None:
-    """The reader of a table with a header that has columns for times and messages, or None."""
-    for delimiter in (",", ";", "\t"):
-        names = [name.strip().strip('"') for name in lines[0].split(delimiter)]
-        wide = 2 <= len(names) <= 64 and len(lines[0]) < 2000
-        if wide and records.body_of(dict.fromkeys(names, "")) and any(n in records.NAMES["times"] for n in names):
-            return lambda numbered: _rows(numbered, delimiter)
-    return None
-
-
-def _rows(lines: Iterator[Numbered], delimiter: str) -> Iterator[Group]:
-    names: list[str] = []
-    for number, row in _whole_rows(lines):
-        try:
-            cells = next(csv.reader(io.StringIO(row), delimiter=delimiter), [])
-        except csv.Error:
-            cells = []
-        if not names:
-            names = [cell.strip() for cell in cells]
-        elif len(cells) != len(names):
-            yield [Logical(number + i, text) for i, text in enumerate(row.split("\n"))]
-        else:
-            group = _of(dict(zip(names, cells, strict=True)), number)
-            first = row.count("\n", 0, max(0, row.find(group[0].text[:60].replace('"', '""')))) if group else 0
-            most = row.count("\n")
-            yield [line._replace(number=number + min(first + i, most)) for i, line in enumerate(group)]
-
-
-def _whole_rows(lines: Iterator[Numbered]) -> Iterator[Numbered]:
-    """Rows of a table. A quoted field may contain line ends."""
-    held: list[str] = []
-    first = size = quotes = 0
-    for number, text in lines:
-        first = first if held else number
-        held.append(text)
-        size += len(text)
-        quotes += text.count('"')
-        if quotes % 2 == 0 or size > MULTILINE:
-            yield first, "\n".join(held)
-            held, size, quotes = [], 0, 0
-    if held:
-        yield first, "\n".join(held)
-
-
-# ── lines that were cut ─────────────────────────────────────────────────────────────────────────────────────
-
-_CRI = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d) std(?:out|err) ([FP])(?: |$)")
-
-
-def is_cut_by_cri(lines: list[str]) -> bool:
-    """Whether containerd or CRI-O wrote the file and cut lines of it."""
-    found = [m[1] for line in lines if (m := _CRI.match(line))]
-    return "P" in found and len(found) * 10 > len(lines) * 9
-
-
-def cri(lines: Iterator[Numbered]) -> Iterator[Group]:
-    """The lines of containerd's log, the pieces of each joined."""
-    begun: dict[str, Logical] = {}  # by stream
-    for number, text in lines:
-        m = _CRI.match(text)
-        stream = m[0].split(" ")[1] if m else ""
-        if m and (last := begun.pop(stream, None)):
-            line = Logical(last.number, last.text + text[m.end() :])
-        else:
-            line = Logical(number, text.replace(f" {stream} P ", f" {stream} F ", 1) if stream else text)
-        if m and m[1] == "P" and len(line.text) < LINE:
-            begun[stream] = line
-        else:
-            yield [line]
-    yield from ([line] for line in begun.values())
 
 
 def is_descending(stamps: Iterable[Stamp | None], lines: int) -> bool:

@@ -46,7 +46,7 @@ def head(facts: Facts) -> str:
 
 def marked(number: int, shared: str, text: str, lead: str = "") -> str:
     """A line with its mark. `number` is that of the file's line; `lead` is read with the line and not shown."""
-    return f"{MARK}{number};{shared}{END}{lead}{SEAM}{text}" if lead else f"{MARK}{number};{shared}{END}{text}"
+    return f"{MARK}{number};{shared}{END}{lead}{SEAM if lead else ''}{text}"
 
 
 def read(text: str) -> tuple[int | None, Facts, str]:
@@ -60,19 +60,17 @@ def read(text: str) -> tuple[int | None, Facts, str]:
 
 @lru_cache(maxsize=256)
 def _facts(shared: str) -> Facts:
-    if not shared:
-        return NOTHING
-    facts = Facts(*json.loads(shared))
+    facts = Facts(*json.loads(shared or "[]"))
     return facts._replace(stamp=Stamp(*facts.stamp) if facts.stamp else None)
 
 
 def bare(text: str) -> str:
     """A line without its mark."""
-    return mark_of(text)[1] if text.startswith(MARK) else text
+    return mark_of(text)[1]
 
 
 def mark_of(text: str) -> tuple[str, str]:
-    """The mark and what is read with the line, and the line."""
+    """The mark and the fields that are read with the line, and the line."""
     if not text.startswith(MARK):
         return "", text
     end = text.find(SEAM)

@@ -11,9 +11,8 @@ Colors count as lost only where lines both set and reset them: `[0m` alone may b
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
-from postmortem.formats.framing import Framer, Numbered
 from postmortem.system import lazy
 
 Undo = Callable[[str], str]
@@ -32,15 +31,6 @@ def learn(text: str) -> Undo | None:
     if colored and sum(map(_is_colored, lines)) > 1:
         return lambda line: _COLOR.sub("", line.removeprefix(margin))
     return (lambda line: line.removeprefix(margin)) if margin else None
-
-
-def undone(undo: Undo, framer: Framer) -> Framer:
-    """The reader `framer` behind `undo`."""
-
-    def read(numbered: Iterator[Numbered]) -> Iterator[Numbered]:
-        return ((number, undo(text)) for number, text in numbered)
-
-    return lambda numbered: framer(read(numbered))
 
 
 def _is_colored(line: str) -> bool:

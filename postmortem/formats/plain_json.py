@@ -16,14 +16,11 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 class TooMuch(ValueError):
     """A document of more values than any tool writes."""
 
-    def __init__(self) -> None:
-        super().__init__(f"it has more than {MOST:,} values")
-
 
 def bounded(text: str) -> str:
     """The same text, or TooMuch."""
     if len(text) > MOST and sum(map(text.count, ",:[{")) > MOST:
-        raise TooMuch
+        raise TooMuch(f"it has more than {MOST:,} values")
     return text
 
 

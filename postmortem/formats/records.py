@@ -23,9 +23,10 @@ from postmortem.model.digits import whole
 
 _ROWS, _REGEXES = forms.rows("formats/records"), forms.regexes("formats/records")
 NAMES: dict[str, tuple[str, ...]] = {key: tuple(row["names"]) for key, row in _ROWS.items() if "names" in row}
-_BODIES, _INSIDE, _MEASURED = NAMES["bodies"], NAMES["inside"], NAMES["measured"]
 MOST_LINES = 4000  # of one record
 MOST_DICTS = 32
+MOST_NUMBER = 1_000_000
+CAUSE = "\n\nThe above exception was the direct cause of the following exception:\n\n"
 
 Record = Mapping[str, Any]
 
@@ -56,8 +57,8 @@ def load(text: str) -> dict[str, Any] | None:
 
 def body_of(record: Record) -> tuple[str, str] | None:
     """The field of the message, and the message."""
-    for part in (record, *(record[k] for k in _INSIDE if isinstance(record.get(k), dict))):
-        for name in _BODIES:
+    for part in (record, *(record[k] for k in NAMES["inside"] if isinstance(record.get(k), dict))):
+        for name in NAMES["bodies"]:
             if isinstance(part.get(name), str):
                 return name, part[name]
     return None
@@ -80,12 +81,10 @@ def _texts(record: Record, depth: int) -> Iterator[Text]:
         yield from (Text(name, line) for line in others)
     if _REGEXES["calm"].match(_level(record)):  # `logger.warning(..., exc_info=True)`: the program continues
         return
-    for part in _parts(record):
-        for field in NAMES["traces"]:
-            trace = _trace(part.get(field))
-            if trace and trace not in body:
-                yield from (Text(field.rsplit(".", 1)[-1], line) for line in _lines(trace))
-                return
+    traces = ((field, _trace(part.get(field))) for part in _parts(record) for field in NAMES["traces"])
+    field, trace = next(((field, trace) for field, trace in traces if trace and trace not in body), ("", ""))
+    if trace:
+        yield from (Text(field.rsplit(".", 1)[-1], line) for line in _lines(trace))
 
 
 def _lines(text: str) -> list[str]:
@@ -96,7 +95,8 @@ def _lead(record: Record, line: str) -> str:
     level = _level(record).upper()
     if not _REGEXES["loud"].match(level) or line.startswith("Traceback") or level in line:
         level = ""
-    return f"{level}{measured(record)} ".lstrip() if level or any(name in record for name in _MEASURED) else ""
+    shown = level or any(name in record for name in NAMES["measured"])
+    return f"{level}{measured(record)} ".lstrip() if shown else ""
 
 
 def _level(record: Record) -> str:
@@ -107,7 +107,7 @@ def _ending(record: Record, line: str) -> str:
     """The signal or code beside a short message: `{"rank": 1, "signal": "SIGTERM", "msg": "exited"}`."""
     if not _REGEXES["ended"].match(line):
         return ""
-    signal = next((record[name] for name in ("signal", "sig") if record.get(name)), None)
+    signal = record.get("signal") or record.get("sig")
     if isinstance(signal, int) or (isinstance(signal, str) and _REGEXES["signal"].fullmatch(signal)):
         return f" by signal {signal}"
     code = next((record[name] for name in NAMES["codes"] if isinstance(record.get(name), int)), None)
@@ -116,29 +116,29 @@ def _ending(record: Record, line: str) -> str:
 
 def measured(record: Record) -> str:
     """Step and loss beside the message, as words: ` step 20 loss 0.5`."""
-    return "".join(f" {name} {record[name]}" for name in _MEASURED if isinstance(record.get(name), int | float))
+    names = (name for name in NAMES["measured"] if isinstance(record.get(name), int | float))
+    return "".join(f" {name} {record[name]}" for name in names)
 
 
 def _trace(value: object) -> str:
     """A traceback as Python prints it; structlog's `dict_tracebacks` has its frames as data."""
     if isinstance(value, str):
         return value if "\n" in value or value.startswith("Traceback") else ""
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+    if not isinstance(value, list):
+        return ""
+    if all(isinstance(one, str) for one in value):
         return "\n".join(one.rstrip("\n") for one in value[:MOST_LINES])
-    if isinstance(value, list):
-        return "\n\nThe above exception was the direct cause of the following exception:\n\n".join(
-            _rendered(one) for one in reversed(value[:8]) if isinstance(one, dict)
-        )
-    return ""
+    return CAUSE.join(_rendered(one) for one in reversed(value[:8]) if isinstance(one, dict))
 
 
 def _rendered(one: Record) -> str:
     frames = one.get("frames")
-    lines = ["Traceback (most recent call last):"]
-    for frame in frames[:200] if isinstance(frames, list) else ():
-        if isinstance(frame, dict):
-            lines.append(f'  File "{frame.get("filename")}", line {frame.get("lineno")}, in {frame.get("name")}')
-    return "\n".join([*lines, f"{one.get('exc_type')}: {one.get('exc_value')}"])
+    lines = [
+        f'  File "{frame.get("filename")}", line {frame.get("lineno")}, in {frame.get("name")}'
+        for frame in (frames[:200] if isinstance(frames, list) else ())
+        if isinstance(frame, dict)
+    ]
+    return "\n".join(["Traceback (most recent call last):", *lines, f"{one.get('exc_type')}: {one.get('exc_value')}"])
 
 
 # ── the fields ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -150,12 +150,11 @@ def facts(record: Record) -> Facts:
     host = _text(parts, "hosts")
     writer = _text(parts, "writers") or _numbered(parts)
     program = _program(record)
-    rank = _number(parts, "ranks")
+    rank = _number(parts, NAMES["ranks"])
     if rank is None:
         rank = rank_in(writer or program or host or "")
-    return Facts(
-        rank, _number(parts, "locals"), _number(parts, "worlds"), host, _pid(parts), writer, _stamp(parts), program
-    )
+    local, world = _number(parts, NAMES["locals"]), _number(parts, NAMES["worlds"])
+    return Facts(rank, local, world, host, _pid(parts), writer, _stamp(parts), program)
 
 
 def _program(record: Record) -> str:
@@ -163,7 +162,11 @@ def _program(record: Record) -> str:
     if record.get("_TRANSPORT") == "kernel":
         return "kernel"
     name = record.get("SYSLOG_IDENTIFIER") or record.get("_COMM")
-    return name if isinstance(name, str) and len(name) <= 253 and name.isprintable() else ""
+    return str(name) if _is_name(name) else ""
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= 253 and value.isprintable()
 
 
 def _parts(record: Record) -> list[Record]:
@@ -184,20 +187,15 @@ def _integer(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _number(parts: list[Record], names: str) -> int | None:
-    values = (_integer(part.get(name)) for part in parts for name in NAMES[names])
-    return next((value for value in values if value is not None and 0 <= value < 1_000_000), None)
+def _number(parts: list[Record], names: tuple[str, ...]) -> int | None:
+    values = (_integer(part.get(name)) for part in parts for name in names)
+    return next((value for value in values if value is not None and 0 <= value < MOST_NUMBER), None)
 
 
 def _text(parts: list[Record], names: str) -> str | None:
-    for name in NAMES[names]:
-        for part in parts:
-            value = part.get(name)
-            if isinstance(value, dict):
-                value = value.get("name")
-            if isinstance(value, str) and 0 < len(value) <= 253 and value.isprintable():
-                return value
-    return None
+    values = (part.get(name) for name in NAMES[names] for part in parts)
+    flat = (value.get("name") if isinstance(value, dict) else value for value in values)
+    return next((str(value) for value in flat if _is_name(value)), None)
 
 
 def _numbered(parts: list[Record]) -> str:
@@ -207,11 +205,8 @@ def _numbered(parts: list[Record]) -> str:
         for name, value in part.items():
             if name.endswith(("completion-index", "replica-index")) and str(value).isdecimal():
                 return f"replica-{str(value)[:6]}"
-    for name in NAMES["numbered"]:
-        values = (_integer(part.get(name)) for part in parts)
-        if (number := next((n for n in values if n is not None and 0 <= n < 1_000_000), None)) is not None:
-            return f"{name}-{number}"
-    return ""
+    found = ((name, _number(parts, (name,))) for name in NAMES["numbered"])
+    return next((f"{name}-{number}" for name, number in found if number is not None), "")
 
 
 def _pid(parts: list[Record]) -> int | None:
@@ -229,14 +224,10 @@ def _stamp(parts: list[Record]) -> Stamp | None:
     micro = parts[0].get("__REALTIME_TIMESTAMP")
     if isinstance(micro, str) and micro.isascii() and micro.isdecimal() and len(micro) < 20:
         return Stamp(whole(micro) / 1e6, "absolute", micro, 1e-4)
-    for part in parts:
-        for name in NAMES["times"]:
-            value = part.get(name)
-            if isinstance(value, dict):  # loguru: {"repr": ..., "timestamp": 1795327248.24}
-                value = value.get("timestamp")
-            if (stamp := _time(value)) is not None:
-                return stamp
-    return None
+    values = (part.get(name) for part in parts for name in NAMES["times"])
+    # loguru: {"repr": ..., "timestamp": 1795327248.24}
+    stamps = (_time(value.get("timestamp") if isinstance(value, dict) else value) for value in values)
+    return next((stamp for stamp in stamps if stamp is not None), None)
 
 
 def _time(value: object) -> Stamp | None:

@@ -11,20 +11,16 @@ oom_kill 1                                          memory.events (cgroup v2), m
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from postmortem.formats import forms
 from postmortem.formats.excerpt import Excerpt, decode, document_event
 from postmortem.library import Signature
 from postmortem.model import Event, Source
 from postmortem.model.digits import whole
 
 OOM = Signature(":oom-tasks", r"oom-kill:constraint=CONSTRAINT_", after=0, before=16384)
-
-_HEADER = re.compile(r"\s*(?:\w+ +)*PID\b.*\b(?:CMD|COMMAND)\b")
-_OOM_KILL = re.compile(r"^\s*oom_kill (?P<n>\d+)\s*$")
-_TASK = re.compile(r"\[ *(?P<pid>\d{1,10})\] +\d+ +\d+ +\d+ ")
-_VICTIM = re.compile(r",pid=(?P<pid>\d{1,10})")
+_REGEXES = forms.regexes("formats/excerpts")
 _STATES = {"D": "uninterruptible", "T": "stopped", "t": "traced", "Z": "zombie"}
 
 
@@ -33,43 +29,39 @@ def processes(source: Source, content: bytes) -> Iterator[Event]:
     lines = [decode(line) for line in content[: 1 << 20].split(b"\n")]
     columns: list[str] = []
     for i, line in enumerate(lines):
-        if _HEADER.match(line):
+        if _REGEXES["ps-header"].match(line):
             columns = line.split()
             continue
         cells = line.split(None, max(len(columns) - 1, 0))
         row = dict(zip(columns, cells, strict=False))
-        pid = row.get("PID", "")
-        if len(cells) < len(columns) or not pid.isdecimal():
+        if len(cells) < len(columns) or not row.get("PID", "").isdecimal():
             continue
-        state = row.get("STAT", row.get("S", ""))
         fields: dict[str, object] = {
-            "stat": state,
-            "state": _STATES.get(state[:1], ""),
+            "state": _STATES.get(row.get("STAT", row.get("S", ""))[:1], ""),
             "wchan": row.get("WCHAN", ""),
             "command": row.get("CMD", row.get("COMMAND", "")),
             "ppid": row.get("PPID", ""),
         }
-        yield document_event(source, "process", lines, i, fields, whole(pid))
+        yield document_event(source, "process", lines, i, fields, whole(row["PID"]))
 
 
 def counters(source: Source, content: bytes) -> Iterator[Event]:
     """A `counter` event if a memory cgroup counts OOM kills."""
     lines = [decode(line) for line in content[: 1 << 20].split(b"\n")]
-    for i, line in enumerate(lines):
-        if (m := _OOM_KILL.match(line)) and whole(m["n"]) > 0:
-            yield document_event(source, "counter", lines, i, {"oom_kill": whole(m["n"])}, None)
-            return
+    kills = ((i, whole(m["n"])) for i, line in enumerate(lines) if (m := _REGEXES["oom-kills"].match(line)))
+    if found := next((kill for kill in kills if kill[1]), None):
+        yield document_event(source, "counter", lines, found[0], {"oom_kill": found[1]}, None)
 
 
 def oom_tasks(excerpt: Excerpt) -> Iterator[Event]:
     """The pids in the table above the kernel's OOM summary (mm/oom_kill.c dump_tasks)."""
     pids: list[int] = []
     for line in excerpt.preceding():
-        if m := _TASK.search(line.text):
+        if m := _REGEXES["oom-task"].search(line.text):
             pids.append(whole(m["pid"]))
         elif pids:
             break
-    victim = _VICTIM.search(excerpt.text)
+    victim = _REGEXES["oom-victim"].search(excerpt.text)
     if pids and victim:
         fields: dict[str, object] = {"tasks": tuple(pids[:4096])}
         yield excerpt.event("oom-tasks", next(excerpt.following()), fields=fields, pid=whole(victim["pid"]))

@@ -14,9 +14,7 @@ from postmortem.formats import forms
 from postmortem.model import ClockKind, Stamp
 
 NO_YEAR = 1972
-MONTHS = {
-    m: i + 1 for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"])
-}
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _REGEXES = forms.regexes("formats/envelopes")
 _CLOCK = _REGEXES["clock"]  # part of each form below
 _ISO, _GLOG = _REGEXES["time-iso"], _REGEXES["time-glog"]
@@ -64,26 +62,22 @@ def boot(text: str) -> Stamp | None:
 def _stamp(m: re.Match[str], glog: bool) -> Stamp | None:
     """The stamp of a match; None where the digits are not a date (month 13, 29 February 2023)."""
     g = m.groupdict()
-    year = int(g["Y"]) if g.get("Y") else NO_YEAR
-    month = MONTHS.get(g["b"], 0) if g.get("b") else int(g["M"])
-    whole = _seconds(year, month, int(g["D"]), _hour(int(g["h"]), g.get("p")), int(g["m"]), int(g["s"]))
-    if whole is None:
-        return None
-    digits = g.get("f") or ""
-    fraction = float(f"0.{digits}") if digits else 0.0
-    zone, clock = _zone(g.get("z"))
-    return Stamp(whole + fraction - zone, clock, m[0], _sigma(digits, glog))
-
-
-def _seconds(year: int, month: int, day: int, hour: int, minute: int, second: int) -> float | None:
-    """Seconds since 1970 in UTC. A leap second (:60) counts as the last moment of its minute."""
-    extra = 0.0
-    if second == 60:
+    year = int(g.get("Y") or NO_YEAR)
+    month = int(g["M"]) if g.get("M") else _MONTHS.index(g["b"]) + 1 if g["b"] in _MONTHS else 0
+    hour, minute, second, extra = int(g["h"]), int(g["m"]), int(g["s"]), 0.0
+    if g.get("p") and 1 <= hour <= 12:  # 12 AM is midnight
+        hour = hour % 12 + (12 if "P" in g["p"] else 0)
+    if second == 60:  # a leap second counts as the last moment of its minute
         second, extra = 59, 0.999
     if not (1 <= month <= 12 and hour < 24 and minute < 60 and second < 60 and 1970 <= year < 2200):
         return None
-    midnight = _midnight(year, month, day)
-    return None if midnight is None else midnight + hour * 3600 + minute * 60 + second + extra
+    midnight = _midnight(year, month, int(g["D"]))
+    if midnight is None:
+        return None
+    digits = g.get("f") or ""
+    zone, clock = _zone(g.get("z"))
+    time = midnight + hour * 3600 + minute * 60 + second + extra + float(f"0.{digits or 0}") - zone
+    return Stamp(time, clock, m[0], _sigma(digits, glog))
 
 
 @lru_cache(maxsize=256)
@@ -91,13 +85,6 @@ def _midnight(year: int, month: int, day: int) -> int | None:
     if not 1 <= day <= calendar.monthrange(year, month)[1]:
         return None
     return calendar.timegm((year, month, day, 0, 0, 0))
-
-
-def _hour(hour: int, half: str | None) -> int:
-    """Hour of the day of a twelve-hour clock: 12 AM is midnight."""
-    if half is None or not 1 <= hour <= 12:
-        return hour
-    return hour % 12 + (12 if "P" in half else 0)
 
 
 def _zone(text: str | None) -> tuple[int, ClockKind]:

@@ -1,11 +1,9 @@
 r"""A log that a collector wrapped: its lines as they were printed, each with the number of the file's line.
 
     {"ts": ..., "rank": 2, "exc_info": "Traceback ...\n  File ..."}      one line, and a traceback of many
-    __REALTIME_TIMESTAMP=... \n MESSAGE=[rank2]: step 20                journalctl -o export, -o verbose
     [ {                                                                  a pretty-printed export, newest first
         "textPayload": "[rank1]: ValueError: ..."
-    time,host,message                                                  a table with fields of several lines
-    2026-11-22T07:07:03Z stderr P begin of a line                        containerd cuts lines at 16 KiB
+    level=info msg="[rank2]: step 20"                                  logfmt
     [36m(Worker pid=7)[0m ready                                         a paste that lost its escape bytes
 
 The first 64 KiB decide. The stages behind read plain lines; `marks` has the fields of the record in front of
@@ -14,17 +12,19 @@ each. Bytes that cannot be unwrapped pass unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
-from postmortem.formats import exports, framing, journal_export, pasted, records, times
+from postmortem.formats import exports, framing, pasted, records, times
 from postmortem.formats.excerpt import decode, visible
-from postmortem.formats.framing import CHUNK, LINE, SOME, Framer, Group, Numbered
+from postmortem.formats.framing import LINE, Framer, Group, Numbered
 from postmortem.formats.marks import head, marked
+from postmortem.input.streams import Readable
 from postmortem.model import Source
-from postmortem.scan.reader import Readable
 
 HEAD = 1 << 16
+CHUNK = 1 << 20
+SOME = 200  # first lines of which the order is examined
 FIRST = 40  # lines that decide whether records are written
 SEVERAL = 3  # consecutive records among the lines of a launcher
 PRINTED = frozenset({"kernel", "scheduler", "kubernetes"})  # kinds of which only journals are wrapped
@@ -38,9 +38,6 @@ def of(source: Source, stream: Readable) -> Unwrapped | Again:
     first = _peek(stream)
     again = Again(first, stream)
     framer = learn(first) if source.kind in WRAPPED else _journal(first)
-    bare = first.rstrip(b"\r\n")
-    if bare.count(b"\r") >= 3 and b"\n" not in bare:
-        framer = framing.returned
     return Unwrapped(again, framer) if framer is not None else again
 
 
@@ -131,13 +128,6 @@ def _written(group: Group) -> bytes:
 
 # ── which format ────────────────────────────────────────────────────────────────────────────────────────────
 
-_TEXTS: tuple[tuple[Callable[[list[str]], bool], Framer], ...] = (
-    (journal_export.looks, journal_export.export),
-    (journal_export.looks_verbose, journal_export.verbose),
-    (framing.is_logfmt, framing.logfmt),
-    (framing.is_cut_by_cri, framing.cri),
-)
-
 
 def learn(first: bytes) -> Framer | None:
     """The reader for a source that begins with these bytes; None for a plain one."""
@@ -146,7 +136,8 @@ def learn(first: bytes) -> Framer | None:
     undo = pasted.learn(text)
     if undo is None:
         return _framer(text)
-    return pasted.undone(undo, _framer("\n".join(map(undo, text.split("\n")))) or framing.plain)
+    framer = _framer("\n".join(map(undo, text.split("\n")))) or framing.plain
+    return lambda numbered: framer((number, undo(line)) for number, line in numbered)
 
 
 def _framer(text: str) -> Framer | None:
@@ -159,7 +150,7 @@ def _framer(text: str) -> Framer | None:
     framer: Framer | None = None
     if start in ("{", "[") or any(line.startswith('{"') for line in lines[:FIRST]):
         framer = _json(text, lines)
-    framer = framer or next((form for test, form in _TEXTS if test(lines)), None) or framing.table(lines)
+    framer = framer or (framing.logfmt if framing.is_logfmt(lines) else None)
     if framer is None:
         some = lines[:SOME]
         backwards = framing.is_descending((times.find(line[:48]) for line in some), len(some))
@@ -170,20 +161,17 @@ def _framer(text: str) -> Framer | None:
 
 
 def _journal(first: bytes) -> Framer | None:
-    """A machine's journal as an export, or as JSON over several lines; its other forms are plain lines."""
+    """A machine's journal as JSON over several lines; its other forms are plain lines."""
     text = decode(first)
     lines = text[: 1 << 13].split("\n")[:-1]
-    if journal_export.looks(lines):
-        return journal_export.export
     pretty = text[:1] in ("{", "[") and lines and records.load(lines[0]) is None
-    return framing.document if pretty and exports.looks(text) else None
+    return exports.document if pretty and exports.looks(text) else None
 
 
 def _json(text: str, lines: list[str]) -> Framer | None:
     found = [records.load(line) for line in lines[:FIRST]]
     known = [n for n, it in enumerate(found, 1) if it is not None and records.body_of(it) is not None]
-    if len(known) * 2 > len(found):
+    several = len(known) >= SEVERAL and len(known) * 2 > known[-1] - known[0] + 1  # among lines of a launcher
+    if several or len(known) * 2 > len(found):
         return framing.json_lines
-    if len(known) >= SEVERAL and len(known) * 2 > known[-1] - known[0] + 1:
-        return framing.json_lines  # among lines of a launcher
-    return framing.document if text.lstrip()[:1] in ("{", "[") and exports.looks(text) else None
+    return exports.document if text.lstrip()[:1] in ("{", "[") and exports.looks(text) else None

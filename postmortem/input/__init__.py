@@ -1,4 +1,4 @@
-"""Paths -> sources: what the user names, found, opened, told apart and accounted for.
+"""Paths -> sources: files, archives and objects found, opened, classified and accounted for.
 Nothing is unpacked or executed.
 
     for container in collect(["./logs"]).containers:

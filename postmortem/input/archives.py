@@ -1,56 +1,36 @@
-"""tar and zip, read as streams: nothing is ever unpacked to disk,
-a member's name is a label and never a path.
+"""tar and zip, read as streams: nothing is unpacked to disk, a member's name is a label and never a path.
 
     bundle.tar.gz -> ("node-a/rank0.log", 5120, <stream>), ("node-a/latest", 0, <refused: symbolic link>), ...
 
-The tar reader is our own because the standard library's reads a header's name record into memory whatever its
-size, and stops silently where an archive is cut. A member must be read, or left, before the next one is asked
-for.
+The tar reader is our own because the standard library's reads a name record of any size into memory, and stops
+silently where an archive is cut. A member must be read, or left, before the next one.
 """
 
 from __future__ import annotations
 
 import io
-import os
 import re
 import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 from postmortem.input.codecs import CODECS, inflater
-from postmortem.input.streams import (
-    Budget,
-    Bytes,
-    Decoded,
-    Descriptor,
-    File,
-    Held,
-    Incomplete,
-    Limits,
-    Refused,
-)
+from postmortem.input.streams import Budget, Bytes, Decoded, File, Incomplete, InMemory, Refused
 
 BLOCK = 512
 NAME_MAX = 1 << 16
 ZERO_TAIL_MAX = 2048  # blocks; archives are padded to 10 KiB or to a tape's record
 DIRECTORY_MAX = 16 << 20  # of a zip, which has 46 bytes and a name for each member; each takes a kilobyte of memory
 PAX_LENGTH = re.compile(rb"(\d{1,9}) ")
-KINDS = {
-    b"1": "hard link",
-    b"2": "symbolic link",
-    b"3": "character device",
-    b"4": "block device",
-    b"6": "FIFO",
-}
+KINDS = {b"1": "hard link", b"2": "symbolic link", b"3": "character device", b"4": "block device", b"6": "FIFO"}
 
 
 class Member(NamedTuple):
-    """One member: its name as stored, the bytes it takes in the archive,
-    the bytes it expands to, its stream."""
+    """One member: its name as stored, its bytes in the archive and when expanded, its stream."""
 
     name: bytes
     stored: int
@@ -59,7 +39,7 @@ class Member(NamedTuple):
 
 
 def is_tar(head: bytes) -> bool:
-    """True where a head is a tar header: its checksum tells, for V7 archives too, which have no magic."""
+    """True where a head has the checksum of a tar header: V7 archives have no magic bytes."""
     return len(head) >= BLOCK and head[0] != 0 and _checksum_fits(head[:BLOCK])
 
 
@@ -95,13 +75,12 @@ class _TarData(Bytes):
         piece = self._tar.take(min(n, self._rest))
         self._rest -= len(piece)
         if not piece:
-            raise Incomplete(
-                f"truncated: the archive ends after {self._size - self._rest} of its {self._size} bytes", 0
-            )
+            done = self._size - self._rest
+            raise Incomplete(f"truncated: the archive ends after {done} of its {self._size} bytes", 0)
         return piece
 
     def drain(self) -> None:
-        """Pass over what the reader left."""
+        """Pass over the rest of the member."""
         while self._rest and (passed := self._tar.pass_over(self._rest)):
             self._rest -= passed
 
@@ -116,27 +95,28 @@ class Tar:
 
     def take(self, n: int) -> bytes:
         """Return up to n bytes of the archive, b"" at its end or where it breaks."""
-        if self.failure is not None:
-            return b""
-        try:
-            data = self._inner.read(n)
-        except Incomplete as failure:
-            self.failure = Incomplete(failure.reason, failure.lost)
-            return b""
-        self._at += len(data)
-        return data
+        if self.failure is None:
+            with self._failing():
+                data = self._inner.read(n)
+                self._at += len(data)
+                return data
+        return b""
 
     def pass_over(self, n: int) -> int:
         """Leave up to n bytes out. Return how many, 0 at the end."""
         if self.failure is None:
-            try:
+            with self._failing():
                 passed = self._inner.pass_over(n)
-            except Incomplete as failure:
-                self.failure = Incomplete(failure.reason, failure.lost)
-            else:
                 self._at += passed
                 return passed
         return 0
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except Incomplete as failure:
+            self.failure = Incomplete(failure.reason, failure.lost)
 
     def __iter__(self) -> Iterator[Member]:
         name: bytes | None = None
@@ -184,9 +164,8 @@ class Tar:
             if len(block) < BLOCK:
                 self.failure = Incomplete(f"tar ends early: truncated in a header at offset {self._at}", 0)
             elif not _checksum_fits(block):
-                self.failure = Incomplete(
-                    f"tar damaged: no header at offset {self._at - BLOCK}", self._inner.left() + BLOCK
-                )
+                reason = f"tar damaged: no header at offset {self._at - BLOCK}"
+                self.failure = Incomplete(reason, self._inner.left() + BLOCK)
             else:
                 return _parse(block)
         return None
@@ -268,7 +247,7 @@ def _pax(record: bytes) -> dict[bytes, bytes]:
 
 
 class _Window(io.RawIOBase):
-    """A file's descriptor as the seekable file that zipfile wants; bounded by the size when it was found."""
+    """A seekable file for zipfile, bounded by the size when it was found."""
 
     def __init__(self, read_at: Callable[[int, int], bytes], size: int) -> None:
         self._read_at, self._size, self._pos = read_at, size, 0
@@ -296,7 +275,7 @@ class _Window(io.RawIOBase):
 
 
 class _Checked(Bytes):
-    """A member's data, its checksum compared at the end."""
+    """A member's data; its checksum is compared at the end."""
 
     def __init__(self, inner: Bytes, checksum: int) -> None:
         super().__init__()
@@ -313,20 +292,17 @@ class _Checked(Bytes):
         return piece
 
 
-def zip_members(source: File | Held, budget: Budget) -> Iterator[Member]:
-    """Read a zip by its directory, in the order the members lie in it.
-    Raise Incomplete where that cannot be read."""
+def zip_members(source: File | InMemory, budget: Budget) -> Iterator[Member]:
+    """Yield the members of a zip by its directory, in stored order. Raise Incomplete where it cannot be read."""
     size = source.left()
-    held = source.peek(size) if isinstance(source, Held) else b""
-    read_at = partial(_pread, source.fd) if isinstance(source, File) else lambda at, n: held[at : at + n]
+    read_at = source.read_at
     try:
         infos = zipfile.ZipFile(_Window(read_at, size)).infolist()
     except Incomplete:
         raise
     except Exception as error:  # zipfile lets struct.error, UnicodeDecodeError, OverflowError and others through
-        raise Incomplete(
-            f"zip without a readable directory, truncated? ({' '.join(str(error).split())[:60]})", size
-        ) from None
+        reason = " ".join(str(error).split())[:60]
+        raise Incomplete(f"zip without a readable directory, truncated? ({reason})", size) from None
     infos.sort(key=lambda info: info.header_offset)
     end = 0
     for info in infos[: budget.limits.members]:
@@ -336,18 +312,16 @@ def zip_members(source: File | Held, budget: Budget) -> Iterator[Member]:
         if info.header_offset < end:
             stream: Bytes = Refused("overlaps another member of the zip", 0)
         else:
-            stream, end = _zip_stream(info, read_at, source, budget)
+            stream, end = _zip_stream(info, source, budget)
         yield Member(info.orig_filename.encode("utf-8", "surrogateescape"), stored, info.file_size, stream)
     if len(infos) > budget.limits.members:
         raise Incomplete(f"zip with {len(infos)} members, read {budget.limits.members}", max(size - end, 0))
 
 
-def _zip_stream(
-    info: zipfile.ZipInfo, read_at: Callable[[int, int], bytes], source: File | Held, budget: Budget
-) -> tuple[Bytes, int]:
+def _zip_stream(info: zipfile.ZipInfo, source: File | InMemory, budget: Budget) -> tuple[Bytes, int]:
     """Open one member. Return its stream and where it ends."""
     stored = info.compress_size
-    head = read_at(info.header_offset, 30) if info.header_offset >= 0 else b""
+    head = source.read_at(info.header_offset, 30) if info.header_offset >= 0 else b""
     if len(head) < 30 or head[:4] != b"PK\x03\x04":
         return Refused("no member at its place in the zip", 0), info.header_offset
     names = int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
@@ -357,20 +331,10 @@ def _zip_stream(
     end = start + stored
     if info.flag_bits & 1:
         return Refused("encrypted", stored), end
-    inner = File(source.fd, end, start) if isinstance(source, File) else Held(read_at(start, stored))
+    inner = File(source.fd, end, start) if isinstance(source, File) else InMemory(source.read_at(start, stored))
     if info.compress_type == 0:
         return _Checked(inner, info.CRC), end
     codec = {8: inflater, 12: CODECS["bz2"], 93: CODECS["zst"], 95: CODECS["xz"]}.get(info.compress_type)
     if codec is None:
         return Refused(f"zip compression method {info.compress_type} is not read", stored), end
     return _Checked(Decoded(inner, "zip", budget, codec), info.CRC), end
-
-
-def _pread(fd: Descriptor, at: int, n: int) -> bytes:
-    return os.pread(fd.number, n, at)
-
-
-def spooled(inner: Bytes, limits: Limits) -> Held | None:
-    """Take all of a stream into memory, or None where it is too large."""
-    data = inner.read(limits.spool + 1)
-    return Held(data) if len(data) <= limits.spool else None

@@ -1,5 +1,4 @@
-"""Compressed bytes -> bytes, a bounded piece at a time;
-one interface for gzip, xz, bzip2, zstd and raw deflate.
+"""Compressed bytes -> bytes, a bounded piece at a time, for gzip, xz, bzip2, zstd and raw deflate.
 
     b"\\x1f\\x8b\\x08..." -> Gzip;  b"\\x28\\xb5\\x2f\\xfd..." -> Zstd
 
@@ -14,10 +13,8 @@ import lzma
 from collections.abc import Callable
 from typing import Any, Protocol
 
-# A gzip header is 10 bytes and three optional texts (RFC 1952); nobody needs more than this for a file name.
-GZIP_HEADER_MAX = 1 << 16
-# 4 input bytes can stand for 128 KiB in zstd (an RLE block), and its decoder cannot be told to stop early.
-ZSTD_SLICE = 1 << 10
+GZIP_HEADER_MAX = 1 << 16  # of 10 bytes and three optional texts (RFC 1952)
+ZSTD_SLICE = 1 << 10  # 4 input bytes can expand to 128 KiB (an RLE block), and the decoder has no limit of output
 XZ_MEMORY = 256 << 20
 
 
@@ -38,8 +35,7 @@ class Codec(Protocol):
 
 
 class Gzip:
-    """One gzip member. The trailer is checked after the data has been delivered:
-    the tail of a log is its best part."""
+    """One gzip member. The trailer is checked after the data was delivered: the tail of a log matters most."""
 
     def __init__(self) -> None:
         self._pending = b""
@@ -104,7 +100,7 @@ def _gzip_header_end(data: bytes) -> int | None:
 
 
 class Zstd:
-    """One zstd frame, fed in slices because the library has no output limit per call."""
+    """One zstd frame, fed in slices because a call has no limit of output."""
 
     def __init__(self) -> None:
         import zstandard
@@ -151,7 +147,7 @@ CODECS: dict[str, Callable[[], Codec]] = {"gz": Gzip, "xz": _xz, "bz2": bz2.BZ2D
 
 
 def compression(head: bytes) -> str | None:
-    """Say by its magic bytes how a file is compressed: gz, xz, bz2, zst, or None."""
+    """Return the compression of a file by its magic bytes: gz, xz, bz2, zst, or None."""
     if head[:3] == b"\x1f\x8b\x08":
         return "gz"
     if head[:6] == b"\xfd7zXZ\0":

@@ -1,4 +1,4 @@
-"""What is found at a path, before it is opened: where it lies, how large it is, what packs it."""
+"""A file before it is opened: its place, size, and packing."""
 
 from __future__ import annotations
 
@@ -8,28 +8,21 @@ from pathlib import Path
 from postmortem.input.archives import is_tar, is_zip
 from postmortem.input.codecs import compression
 
-PACKED, IN_TAR, MOST = (
-    256,
-    1024,
-    100_000,
-)  # bytes that a small log takes at least in an archive, and logs in one
+PACKED, IN_TAR, MOST = 256, 1024, 100_000  # bytes of a small log in an archive at least, and logs in one at most
 OF_A_LOG = 400_000  # bytes of a large log that are read in the time of a small one
 TAR_NAMES = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
 
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One file on disk.
-
-    `label` is its path as the user reads it. `form` is what its first bytes (and, for tar inside compression,
-    its name) say: plain, gz, xz, bz2, zst, tar, tar+gz ..., zip.
-    """
+    """One file. `label` is its path for the user. `form` follows from its first bytes and, for tar inside
+    compression, its name: plain, gz, xz, bz2, zst, tar, tar+gz ..., zip."""
 
     path: Path
     label: str
     size: int
     form: str
-    url: str = ""  # where it does not lie on this machine
+    url: str = ""  # of a remote object
 
     @property
     def is_archive(self) -> bool:
@@ -37,15 +30,15 @@ class Container:
 
     @property
     def weight(self) -> int:
-        """How long it may take to read, as the bytes of one plain log: an archive may hold a log in each 256
-        bytes, and how many there are nobody knows before it is read."""
+        """Return the bytes of a plain log that takes as long to read: an archive may hold a log in each 256
+        bytes, and their number is unknown before it is read."""
         if not self.is_archive:
             return self.size
         return self.size + OF_A_LOG * min(MOST, self.size // (IN_TAR if self.form == "tar" else PACKED))
 
 
 def form_of(label: str, head: bytes) -> str:
-    """Say what packs a file, by its first bytes."""
+    """Return the form of a file, by its first bytes and its name."""
     if is_tar(head):
         return "tar"
     if is_zip(head):

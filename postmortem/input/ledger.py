@@ -1,11 +1,9 @@
-"""Containers and what became of them -> the ledger:
-every byte of every file once, as scanned or as skipped with a reason.
+"""Containers and their results -> the ledger: every byte of every file once, scanned, or skipped with a reason.
 
     {"bytes": 5120, "scanned": 5008, "skipped": [{"path": "rank0.log.gz", "bytes": 112, "reason": "...", "lost": true}]}
 
-Bytes are counted as they lie on disk; what a file expands to stands with its source. The framing of an
-archive counts as scanned. A row without bytes says that something is missing which takes no room: the rest of
-a cut file, a link.
+Bytes are counted as they are stored. The framing of an archive counts as scanned. A row without bytes is a loss
+that takes no room: the rest of a cut file, a link.
 """
 
 from __future__ import annotations
@@ -29,21 +27,20 @@ class Ledger:
     skipped: tuple[Skip, ...]
 
     def to_json(self) -> contract.Ledger:
-        """Return the ledger as the incident document has it."""
-        rows = [_row(row) for row in self.skipped]
-        return {"bytes": self.bytes, "scanned": self.scanned, "skipped": rows}
+        """Return the ledger of the incident document."""
+        return {"bytes": self.bytes, "scanned": self.scanned, "skipped": [_row(row) for row in self.skipped]}
 
 
-def _row(row: Skip) -> contract.Skipped:
-    told: contract.Skipped = {"path": row.path, "bytes": row.bytes, "reason": row.reason}
-    return told if row.meant else {**told, "lost": True}
+def _row(skip: Skip) -> contract.Skipped:
+    row: contract.Skipped = {"path": skip.path, "bytes": skip.bytes, "reason": skip.reason}
+    return row if skip.meant else {**row, "lost": True}
 
 
 def build(containers: Sequence[Container], scanned: Iterable[Scanned], skips: Iterable[Skip]) -> Ledger:
     """Account for all containers, and for the `skips` of files that never became one.
 
-    A skip belongs to the container whose label it carries, alone or before `!/`.
-    It counts bytes as they are stored: on disk for the container itself, in the archive for a member.
+    A skip belongs to the container with its label, or with the part of it before `!/`. It counts stored bytes: on
+    disk for the container itself, in the archive for a member.
     """
     accounts = {container.label: _Account(container) for container in containers}
     outside: list[Skip] = []
@@ -89,7 +86,7 @@ class _Account:
             self.members[one.source.path] = one.source.size
 
     def settle(self) -> list[Skip]:
-        """Return the rows of this container, so that they never take more than its size."""
+        """Return the rows of this container, of its size at most."""
         size = self.container.size
         if not self.seen and not self.rows:
             return [Skip(self.container.label, size, "not scanned")] if size else []
@@ -108,8 +105,7 @@ class _Account:
         return settled
 
     def _share(self, members: Sequence[Skip], left: int) -> float:
-        """Return the bytes on disk for each byte of a member.
-        A compressed archive's are shared out by the members' sizes."""
+        """Return the bytes on disk for each byte of a member; a compressed archive's are divided by size."""
         if self.container.form in STORED_AS_IS:
             return 1.0
         unknown = sum(max(row.bytes, 0) for row in members if row.path not in self.members)

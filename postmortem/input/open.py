@@ -1,10 +1,9 @@
-"""Container -> its sources with their streams:
-a plain or compressed file has one, an archive one for each member.
+"""Container -> its sources with their streams: one of a plain or compressed file, one of each archive member.
 
     bundle.tar.gz -> (Source("bundle.tar.gz!/node-a/rank0.log", "console", rank=0), <Readable>), ...
 
-Whatever cannot be read is a source all the same, whose stream raises Incomplete with the ledger's row:
-so the reader has one place to look for losses, and none of them is silent.
+A file that cannot be read is a source all the same, whose stream raises Incomplete with the ledger's row: no
+loss is silent.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from postmortem.input import names, sniff
-from postmortem.input.archives import Member, Tar, is_tar, is_zip, spooled, zip_members
+from postmortem.input.archives import Member, Tar, is_tar, is_zip, zip_members
 from postmortem.input.binary import magic
 from postmortem.input.codecs import compression
 from postmortem.input.container import Container
@@ -28,6 +27,7 @@ from postmortem.input.streams import (
     Descriptor,
     File,
     Incomplete,
+    InMemory,
     Limits,
     Readable,
     Refused,
@@ -44,14 +44,13 @@ FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Stream:
-    """A source's bytes. Reads like a file;
-    raises Incomplete, with its path, once nothing more can be read."""
+    """A source's bytes. `read` raises Incomplete, with the path, once nothing more can be read."""
 
     def __init__(self, inner: Bytes, path: str, budget: Budget | None = None) -> None:
         self._inner, self._path, self._budget = inner, path, budget
 
     def read(self, n: int) -> bytes:
-        if self._budget is not None and (why := self._budget.late()):
+        if self._budget is not None and (why := self._budget.timed_out()):
             raise Incomplete(why, self._inner.left(), self._path)
         try:
             return self._inner.read(n)
@@ -61,19 +60,18 @@ class Stream:
 
 
 def open_regular(path: str | Path) -> int:
-    """Open a file without following a link or waiting for a FIFO's writer.
-    One retry where a file server lost its handle."""
+    """Open a file without following a link or waiting for a FIFO's writer. Raise OSError."""
     try:
         return os.open(path, FLAGS)
     except OSError as error:
         if error.errno != errno.ESTALE:
             raise
-        return os.open(path, FLAGS)
+        return os.open(path, FLAGS)  # a file server lost its handle
 
 
 @contextmanager
 def _opened(container: Container, at: int = 0) -> Iterator[Bytes]:
-    """Open a file where it lies, at byte `at`. Raise OSError."""
+    """Open a local or remote file at byte `at`. Raise OSError."""
     if container.url:
         yield Remote(container.url, container.size, at)
         return
@@ -85,8 +83,7 @@ def _opened(container: Container, at: int = 0) -> Iterator[Bytes]:
 
 
 def open_sources(container: Container, limits: Limits | None = None) -> Iterator[tuple[Source, Readable]]:
-    """Yield every source of a container with its stream, in stored order.
-    A stream is valid until the next one is asked for."""
+    """Yield every source of a container with its stream, which is valid until the next one, in stored order."""
     limits = limits or Limits()
     with ExitStack() as stack:
         try:
@@ -99,8 +96,7 @@ def open_sources(container: Container, limits: Limits | None = None) -> Iterator
 
 
 def divisible(container: Container) -> Source | None:
-    """Say what a plain text file is that can be read from the middle;
-    None for archives, compressed, sparse, binary and UTF-16 files."""
+    """Return the source of a plain text file, which can be read from the middle; None for other containers."""
     if container.form != "plain":
         return None
     try:
@@ -116,14 +112,14 @@ def divisible(container: Container) -> Source | None:
 
 
 def logs_in(container: Container) -> int:
-    """About how many logs a container holds. Of an archive those in its first 16 MiB; where they are many, and
-    so small, the rest is taken to have as many for its size."""
+    """Return about how many logs a container holds. Those in the first 16 MiB of an archive are counted; where they
+    are many, the rest is estimated by its size."""
     if not container.is_archive or container.url:
         return 1
     try:
         with _opened(container) as file:
             return _counted(file, container.size)
-    except OSError:  # whoever reads it tells of it
+    except OSError:  # reported where it is read
         return 1
 
 
@@ -134,10 +130,7 @@ def _counted(file: Bytes, size: int) -> int:
     members: Iterable[Member] = Tar(Decoded(file, form, budget) if form else file)
     look = SURVEYED
     if isinstance(file, File) and is_zip(file.peek(4)):
-        members, look = (
-            zip_members(File(file.fd, size), budget),
-            limits.total,
-        )  # a directory tells of them all
+        members, look = zip_members(File(file.fd, size), budget), limits.total  # the directory has them all
     found = seen = 0
     for member in members:
         found, seen = found + 1, seen + member.size
@@ -159,7 +152,7 @@ def _refused(path: str, reason: str, lost: int, container: Container, meant: boo
 
 
 class _Opening:
-    """One container being opened: what it may expand to, and the names given so far."""
+    """One container being opened, with its budget and the names of its members so far."""
 
     def __init__(self, container: Container, limits: Limits) -> None:
         self.container, self.limits = container, limits
@@ -168,11 +161,9 @@ class _Opening:
         self.copies: dict[str, int] = {}  # by name: the last number given to a copy of it
 
     def sources(self, path: str, stream: Bytes, stored: int, depth: int) -> Iterator[tuple[Source, Readable]]:
-        """Peel compression, walk archives, yield what is left.
-        `stored` is what the file or member takes where it lies."""
+        """Decompress, walk archives, yield sources. `stored` is the size of the file or member as it is stored."""
         raw = stream
-        # `rank0.log.gz` compressed once more by a collector happens, more than that is a trap
-        for _ in range(2):
+        for _ in range(2):  # a collector may compress `rank0.log.gz` once more; more than that is a trap
             form = compression(stream.peek(16))
             if form is None:
                 break
@@ -211,7 +202,7 @@ class _Opening:
                 self.members += 1
                 if self.members > self.limits.members:
                     raise Incomplete(f"more than {self.limits.members} members", stream.left())
-                if why := self.budget.late():
+                if why := self.budget.timed_out():
                     raise Incomplete(why, stream.left())
                 name = self._name(path, member.name)
                 if not names.PASSED_BY.isdisjoint(name.split("/")[:-1]):
@@ -228,13 +219,13 @@ class _Opening:
     def _zip(self, stream: Bytes) -> Iterator[Member]:
         if isinstance(stream, File):
             return zip_members(File(stream.fd, stream.size), self.budget)
-        held = spooled(stream, self.limits)
-        if held is None:
+        data = stream.read(self.limits.spool + 1)
+        if len(data) > self.limits.spool:
             raise Incomplete(f"zip inside another archive, larger than {self.limits.spool} bytes", stream.left())
-        return zip_members(held, self.budget)
+        return zip_members(InMemory(data), self.budget)
 
     def _name(self, archive: str, member: bytes) -> str:
-        """Name a member. Two of the same name stay two."""
+        """Return the label of a member; a second member of the same name has a number."""
         inside = names.printable(member if len(member) <= NAME_MAX else member[:NAME_MAX] + b"...")
         while inside.startswith(("./", "/")):
             inside = inside.removeprefix("./").lstrip("/")

@@ -1,4 +1,4 @@
-"""What comes through a pipe -> a file that can be read like any other, for as long as the analysis takes.
+"""The content of a pipe -> a temporary file, for as long as the analysis takes.
 
 kubectl logs job/train | postmortem analyze -
 postmortem analyze <(ssh node-b cat /var/log/train.log) logs/
@@ -27,13 +27,13 @@ Progress = Callable[[int, int, str], None]
 
 @contextmanager
 def held(paths: Sequence[str], progress: Progress | None = None) -> Iterator[list[str]]:
-    """The paths, with a file in place of standard input and of each pipe that is named. Pipes inside a folder
-    are left alone: nobody may ever write to them. Raise PostmortemError where there is no room."""
+    """Yield the paths, with a file in place of standard input and of each pipe among them. Pipes inside a folder
+    are left alone: they may have no writer. Raise PostmortemError where there is no room."""
     piped = [path for path in dict.fromkeys(paths) if _is_pipe(path)]
     if not piped:
         yield list(paths)
         return
-    # in a folder whose name tells nothing: hosts and ranks are read from names
+    # in a folder without a meaning: hosts and ranks are read from names
     folder = Path(tempfile.mkdtemp(prefix="postmortem-")) / "given"
     try:
         folder.mkdir()
@@ -48,17 +48,17 @@ def _is_pipe(path: str) -> bool:
         return True
     try:
         return stat.S_ISFIFO(Path(path).stat().st_mode)
-    except (OSError, ValueError):  # whoever looks for it says that it is missing
+    except (OSError, ValueError):  # reported where it is read
         return False
 
 
 def is_typed(paths: Sequence[str]) -> bool:
-    """Whether a person would have to type one of the inputs."""
+    """Return whether one of the inputs is a terminal."""
     return any(path in STANDARD for path in paths) and sys.stdin is not None and sys.stdin.isatty()
 
 
 def named(path: str) -> str:
-    """What to call an input in a message."""
+    """Return the name of an input for messages."""
     return "standard input" if path in STANDARD else path
 
 
@@ -76,7 +76,7 @@ def _spooled(path: str, folder: Path, progress: Progress | None) -> Path:
                     progress(read, 0, label)
     except OSError as error:
         hint = "name a folder with room for it: TMPDIR=/path postmortem analyze …"
-        raise PostmortemError(f"could not hold what {label} gives: {error.strerror}", hint) from None
+        raise PostmortemError(f"could not store the input from {label}: {error.strerror}", hint) from None
     return target
 
 
@@ -86,6 +86,3 @@ def _opened(path: str) -> BinaryIO:
     if sys.stdin is None or sys.stdin.closed:
         raise UsageError("standard input is closed", "name the folder that holds the job's logs")
     return os.fdopen(os.dup(sys.stdin.fileno()), "rb")
-
-
-__all__ = ["held", "is_typed", "named"]

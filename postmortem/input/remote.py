@@ -1,9 +1,8 @@
-"""Logs in object stores and behind web servers:
-found and read by ranges through fsspec, never copied to disk.
+"""Logs in object stores and behind web servers: read by ranges through fsspec, never copied to disk.
 
     "s3://bucket/run-7/"  ->  Container(url="s3://bucket/run-7/node-a/rank0.log", size=5120, "plain"), ...
 
-Only what the user names on the command line is fetched; nothing that stands in a log ever becomes an address.
+Only addresses on the command line are fetched, never one from a log.
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ def is_remote(path: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _system(url: str) -> tuple[Any, str]:
-    """The file system behind an address and the path in it.
-    Credentials come from the environment, as its library has it."""
+    """Return the file system of an address, with credentials from the environment, and the path in it."""
     try:
         from fsspec.core import url_to_fs
     except ImportError:
@@ -42,29 +40,24 @@ def _system(url: str) -> tuple[Any, str]:
     try:
         system, path = url_to_fs(url)
     except ImportError as error:
-        raise UsageError(
-            f"{url}: {str(error)[:200]}",
-            "install it beside postmortem; its credentials come from the environment",
-        ) from None
+        hint = "install it beside postmortem; its credentials come from the environment"
+        raise UsageError(f"{url}: {str(error)[:200]}", hint) from None
     except ValueError as error:
-        raise UsageError(
-            f"{url}: {str(error)[:200]}",
-            "known are s3://, gs://, hdfs://, https:// and what else fsspec knows",
-        ) from None
+        hint = "known are s3://, gs://, hdfs://, https:// and the other addresses of fsspec"
+        raise UsageError(f"{url}: {str(error)[:200]}", hint) from None
     return system, str(path)
 
 
 def find(url: str, prefix: str = "") -> Iterator[Container | Skip]:
-    """Give every object under an address, in the order of its name. Raise PathMissing where there is none."""
+    """Yield every object under an address, in the order of names. Raise PathMissing where there is none."""
     system, path = _system(url)
     try:
         rows = system.glob(path, detail=True) if "*" in path else system.find(path, detail=True)
         if not rows and system.isfile(path):
             rows = {path: system.info(path)}
     except Exception as error:  # each library has errors of its own
-        raise PathMissing(
-            f"{url}: {type(error).__name__}: {str(error)[:200]}", "check the address and the credentials"
-        ) from None
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        raise PathMissing(f"{url}: {reason}", "check the address and the credentials") from None
     rows = {name: row for name, row in rows.items() if row.get("type", "file") == "file"}
     if not rows:
         raise PathMissing(f"{url}: no such object or folder", "list it with the store's own tool")
@@ -85,12 +78,12 @@ def _container(system: Any, name: str, label: str, size: int | None) -> Containe
         if size is None:
             size = system.info(name).get("size")
         if size is None:
-            return Skip(label, 0, "the server does not say how large it is")
+            return Skip(label, 0, "the server does not give its size")
         head = system.cat_file(name, start=0, end=min(512, size)) if size else b""
     except Exception as error:  # each library has errors of its own
         return Skip(label, size or 0, f"cannot be read: {type(error).__name__}: {str(error)[:200]}")
-    if what := magic(head):
-        return Skip(label, size, f"binary ({what})", meant=True)
+    if binary := magic(head):
+        return Skip(label, size, f"binary ({binary})", meant=True)
     return Container(Path(label), label, size, form_of(label, head), url)
 
 
@@ -123,8 +116,6 @@ class Remote(Bytes):
                 return bytes(self.system.cat_file(self.name, start=self.at, end=self.at + want))
             except Exception as error:  # each library has errors of its own; one lost connection is normal
                 if not again:
-                    raise Incomplete(
-                        f"read error at offset {self.at}: {type(error).__name__}: {str(error)[:200]}",
-                        self.left(),
-                    ) from None
+                    reason = f"{type(error).__name__}: {str(error)[:200]}"
+                    raise Incomplete(f"read error at offset {self.at}: {reason}", self.left()) from None
         raise AssertionError

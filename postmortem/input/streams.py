@@ -1,10 +1,9 @@
-"""Bytes of a log from wherever they lie: a file on disk, a compressed file, a member of an archive.
+"""The bytes of a log: of a file on disk, a compressed file, a member of an archive.
 
     File(fd, size) -> Decoded(File, "gz") -> Utf16(Decoded) -> .read(n)
 
-Everything is read once, in order, in bounded pieces. Nothing here guesses: what cannot be delivered is told
-by `Incomplete`, raised once all that could be read has been delivered, with the number of stored bytes that
-are lost.
+Everything is read once, in order, in bounded pieces. `Incomplete` is raised after everything readable was
+delivered, with the number of stored bytes that are lost.
 """
 
 from __future__ import annotations
@@ -22,24 +21,19 @@ from postmortem.input.codecs import CODECS, Codec
 from postmortem.model import Skip
 
 FEED = 1 << 14
-# A small output step loses little where a stream is damaged:
-# a decoder that fails gives nothing of its last step.
-STEP = 1 << 14
+STEP = 1 << 14  # small, because a decoder that fails at damaged bytes loses its last step
 HOLE = 1 << 20
-# a hole is delivered as this many NULs, so that the text before and after it is not one word
-HOLE_SHOWN = 1 << 12
+HOLE_SHOWN = 1 << 12  # NULs in place of a hole, so that the text before and after it is not one word
 
 
 class Readable(Protocol):
-    """What the scan reads: `read` returns n bytes, fewer only at the end,
-    b"" after it; it may raise Incomplete."""
+    """The input of the scan: `read` returns up to n bytes, b"" only at the end; it may raise Incomplete."""
 
-    def read(self, n: int) -> bytes: ...
+    def read(self, n: int, /) -> bytes: ...
 
 
 class Incomplete(OSError):
-    """Not all of a source could be read. Raised after everything readable was delivered;
-    `skip` is the ledger's row."""
+    """Not all of a source could be read. Raised after everything readable; `skip` is the ledger's row."""
 
     def __init__(self, reason: str, lost: int, path: str = "", meant: bool = False) -> None:
         super().__init__(reason)
@@ -58,19 +52,18 @@ class Incomplete(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Where reading one container stops. They bound work and memory, not how well a file packs: a log of
-    repeated lines packs 2,000 times, and the line that matters is its last."""
+    """Where reading one container stops: limits of work and memory. There is none of the compression ratio: a log
+    of repeated lines packs 2,000 times, and the line that matters is its last."""
 
     total: int = 16 << 30  # bytes that a compressed container may expand to
     seconds: float = math.inf  # for all of a container
     members: int = 100_000
     depth: int = 2  # archives in archives
-    # a zip inside another archive has to be held in memory, its directory stands at its end
-    spool: int = 64 << 20
+    spool: int = 64 << 20  # bytes of a zip in an archive, which is read into memory: its directory is at its end
 
 
 class Bytes:
-    """A stream that can be peeked into. Subclasses deliver pieces by `_pull`."""
+    """A stream with `peek`. Subclasses implement `_pull`."""
 
     def __init__(self) -> None:
         self._ahead = b""
@@ -81,7 +74,7 @@ class Bytes:
         raise NotImplementedError
 
     def left(self) -> int:
-        """Count the stored bytes that were not taken yet."""
+        """Return the number of stored bytes that were not taken yet."""
         raise NotImplementedError
 
     def peek(self, n: int) -> bytes:
@@ -101,7 +94,7 @@ class Bytes:
         return out
 
     def pass_over(self, n: int) -> int:
-        """Take about n bytes, at most n, without looking at them. Return how many; 0 at the end."""
+        """Skip about n bytes, at most n. Return how many; 0 at the end."""
         return len(self.read(min(n, 1 << 18)))
 
     def _gather(self, n: int) -> bytes:
@@ -123,8 +116,7 @@ class Bytes:
 
 
 class Descriptor:
-    """An open file. Closing forgets the number:
-    a stream kept too long fails, instead of reading what got its number next."""
+    """An open file. Closing forgets the number: a later read fails instead of reading the number's next file."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -150,13 +142,16 @@ class File(Bytes):
         return os.fstat(self.fd.number).st_blocks * 512 < self.size
 
     def expect_holes(self) -> None:
-        """Pass over the holes of a sparse file:
-        `truncate -s 1T` and power losses make them, and they hold no line."""
+        """Skip the holes of a sparse file, which `truncate -s 1T` and power losses make."""
         if self.is_sparse():
             self._data_until = self.at
 
     def left(self) -> int:
         return self.size - self.at
+
+    def read_at(self, at: int, n: int) -> bytes:
+        """Return n bytes at an offset of the file."""
+        return os.pread(self.fd.number, n, at)
 
     def pass_over(self, n: int) -> int:
         if self._ahead:
@@ -176,13 +171,11 @@ class File(Bytes):
         except Incomplete:
             raise
         except OSError as error:
-            raise Incomplete(
-                f"read error at offset {self.at}: {os.strerror(error.errno or 0)}", self.left() + self._holes
-            ) from None
+            reason = f"read error at offset {self.at}: {os.strerror(error.errno or 0)}"
+            raise Incomplete(reason, self.left() + self._holes) from None
         if not piece:
-            raise Incomplete(
-                f"shrank while it was read: ends at {self.at} of {self.size} bytes", self.left() + self._holes
-            )
+            reason = f"shrank while it was read: ends at {self.at} of {self.size} bytes"
+            raise Incomplete(reason, self.left() + self._holes)
         self.at += len(piece)
         return piece
 
@@ -202,8 +195,7 @@ class File(Bytes):
 
 
 def _extent(fd: int, at: int, size: int) -> tuple[int, int]:
-    """Return where the next data starts and ends;
-    all is data where the file system does not say, or the file is in flux."""
+    """Return where the next data starts and ends; all is data where the file system has no answer."""
     try:
         data = min(os.lseek(fd, at, os.SEEK_DATA), size)
         return data, min(max(os.lseek(fd, data, os.SEEK_HOLE), at + 1), size) if data < size else size
@@ -213,7 +205,7 @@ def _extent(fd: int, at: int, size: int) -> tuple[int, int]:
         return at, size
 
 
-class Held(Bytes):
+class InMemory(Bytes):
     """Bytes in memory."""
 
     def __init__(self, data: bytes) -> None:
@@ -226,9 +218,13 @@ class Held(Bytes):
     def left(self) -> int:
         return len(self._ahead)
 
+    def read_at(self, at: int, n: int) -> bytes:
+        """Return n bytes at an offset, while nothing was read yet."""
+        return self._ahead[at : at + n]
+
 
 class Refused(Bytes):
-    """A source of which nothing is read, with the reason."""
+    """A source that is not read, with the reason."""
 
     def __init__(self, reason: str, lost: int, meant: bool = False) -> None:
         super().__init__()
@@ -239,7 +235,7 @@ class Refused(Bytes):
 
 
 class Budget:
-    """What one container may still expand to, and how long it may take."""
+    """The expanded bytes and the time of one container."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -247,12 +243,12 @@ class Budget:
         self.ends = time.monotonic() + limits.seconds
 
     def spend(self, n: int) -> str | None:
-        """Count n more bytes. Return why to stop, if it is time to."""
+        """Count n more bytes. Return why to stop, or None."""
         self.total += n
         return f"stopped at {self.limits.total} decompressed bytes" if self.total > self.limits.total else None
 
-    def late(self) -> str | None:
-        """Return why to stop, if it has taken too long."""
+    def timed_out(self) -> str | None:
+        """Return why to stop, or None."""
         if time.monotonic() > self.ends:
             return f"stopped after {self.limits.seconds:.0f} seconds"
         return None
@@ -289,10 +285,8 @@ class Decoded(Bytes):
         self._taken += len(data)
         self._fed_last = len(data)  # where a decoder fails, this much is not decoded to its end
         if not data:
-            raise Incomplete(
-                f"{self._form} ends early: truncated at offset {self._taken}, {self._out} bytes decompressed",
-                0,
-            )
+            where = f"at offset {self._taken}, {self._out} bytes decompressed"
+            raise Incomplete(f"{self._form} ends early: truncated {where}", 0)
         return data
 
     def _decode(self, data: bytes) -> bytes:
@@ -302,17 +296,16 @@ class Decoded(Bytes):
             raise
         except Exception as error:  # each codec has its own error class, and none of them means anything else
             lost = len(self._codec.unused_data) if self._codec.eof else self._fed_last
-            what = " ".join(str(error).split())[:80] or type(error).__name__
+            reason = " ".join(str(error).split())[:80] or type(error).__name__
             where = f"near offset {self._taken}, {self._out} bytes decompressed"
-            raise Incomplete(f"{self._form} damaged {where}: {what}", lost + self.left()) from None
+            raise Incomplete(f"{self._form} damaged {where}: {reason}", lost + self.left()) from None
         self._out += len(piece)
         if why := self._budget.spend(len(piece)):
             raise Incomplete(f"{self._form} {why}", self.left())
         return piece
 
     def _advance(self) -> bool:
-        """Go on with the next member, if there is one;
-        padding with NULs is allowed between and after members."""
+        """Start the next member, if there is one. NULs may pad members."""
         rest = self._codec.unused_data
         self._taken -= len(rest)
         while not (rest := rest.lstrip(b"\0")):
@@ -323,10 +316,8 @@ class Decoded(Bytes):
             return False
         self._members += 1
         if not _opens(self._form, rest):
-            raise Incomplete(
-                f"bytes after the end of the {self._form} data, at offset {self._taken}",
-                len(rest) + self.left(),
-            )
+            reason = f"bytes after the end of the {self._form} data, at offset {self._taken}"
+            raise Incomplete(reason, len(rest) + self.left())
         if self._members > self._budget.limits.members:
             raise Incomplete(f"{self._form}: more than {self._budget.limits.members} members", len(rest) + self.left())
         self._unused, self._codec = rest, self._new()
@@ -348,8 +339,7 @@ def _opens(form: str, data: bytes) -> bool:
 
 
 class Utf16(Bytes):
-    """UTF-16 text as UTF-8. PowerShell's `>` and some Windows collectors write it,
-    with a byte order mark or without."""
+    """UTF-16 text as UTF-8. PowerShell's `>` and some Windows collectors write it, with a byte order mark or not."""
 
     def __init__(self, inner: Bytes, order: str) -> None:
         super().__init__()
@@ -378,8 +368,7 @@ class Utf16(Bytes):
 
 
 def utf16_order(head: bytes) -> str | None:
-    """Say in which byte order a head is UTF-16 ("le", "be"), or None:
-    by its mark, else by NULs at every other place."""
+    """Return the byte order of UTF-16 text ("le", "be") by its mark or by NULs in every other byte, or None."""
     if head[:2] == b"\xff\xfe" and head[2:4] != b"\0\0":
         return "le"
     if head[:2] == b"\xfe\xff":

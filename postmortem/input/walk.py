@@ -1,10 +1,8 @@
-"""Paths -> containers: every regular file once, in the order of its label,
-and a row for whatever is left out.
+"""Paths -> containers: every regular file once, in the order of its label, and a row for each file left out.
 
     ["./logs"] -> Container(logs/node-a/rank0.log, "node-a/rank0.log", 5120, "plain"), ...
 
-A link is never followed: inside the given folder its target is found by its own name,
-outside it is not ours to read.
+A link is never followed: inside the given folder its target is found by its own name, outside it is not meant.
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ from postmortem.input.container import Container, form_of
 from postmortem.input.names import PASSED_BY, PASSED_BY_REASON, WRITTEN, printable
 from postmortem.input.open import open_regular
 from postmortem.input.remote import find, is_remote
-from postmortem.input.streams import Limits
 from postmortem.model import Skip
 from postmortem.model.vocabulary import WRITTEN_REASON
 
@@ -37,8 +34,7 @@ SPECIAL = {
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What the given paths hold: files to read, and what is left out with the reason,
-    each in the order of its label."""
+    """Files to read, and files left out with the reason, each in the order of its label."""
 
     containers: tuple[Container, ...]
     skipped: tuple[Skip, ...]
@@ -47,7 +43,7 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A name in a folder, before it is opened. `reason` says why it will not be."""
+    """A name in a folder. `reason` is why it will not be opened."""
 
     path: str
     label: str
@@ -55,10 +51,8 @@ class _Found:
     lost: bool = False  # it should have been read
 
 
-def collect(paths: Sequence[str], limits: Limits | None = None) -> Collection:
-    """Find what is to be read under files, folders, globs and addresses.
-    Raise PathMissing for a path that does not exist."""
-    del limits  # the walk is bounded by the tree; the limits matter once a container is opened
+def collect(paths: Sequence[str]) -> Collection:
+    """Find the files under files, folders, globs and addresses. Raise PathMissing for a path that does not exist."""
     here = [path for path in paths if not is_remote(path)]
     far = [path for path in paths if is_remote(path)]
     roots = _roots(here)
@@ -70,7 +64,7 @@ def collect(paths: Sequence[str], limits: Limits | None = None) -> Collection:
     skipped: list[Skip] = []
     passed_by: list[_Found] = []
     seen: dict[tuple[int, int], str] = {}
-    for item in _named_apart(sorted(found.values(), key=lambda item: (item.label, item.path))):
+    for item in _unique_labels(sorted(found.values(), key=lambda item: (item.label, item.path))):
         if item.reason == PASSED_BY_REASON:
             passed_by.append(item)
             continue
@@ -81,31 +75,29 @@ def collect(paths: Sequence[str], limits: Limits | None = None) -> Collection:
         for there in find(url, "" if len(paths) == 1 else url.rstrip("/").rpartition("/")[2]):
             row = _log_by_name(there, meant=isinstance(there, Container) and there.url == url)
             (containers if isinstance(row, Container) else skipped).append(row)  # type: ignore[arg-type]
-    skipped += [Skip(item.label, _weigh(item, seen), item.reason, meant=True) for item in passed_by]
+    skipped += [Skip(item.label, _size(item, seen), item.reason, meant=True) for item in passed_by]
     skipped.sort(key=lambda row: row.path)
     return Collection(tuple(containers), tuple(skipped), tuple(Path(root) for root in roots))
 
 
 def _roots(paths: Sequence[str]) -> list[str]:
-    """Resolve what the user named; a link named on the command line is meant."""
+    """Resolve the user's paths; a link among them is meant."""
     roots: list[str] = []
     for given in paths:
         path = str(Path(given).expanduser())
         matches = [path] if os.path.lexists(path) else []
         if not matches and glob.has_magic(path):
-            # Path.glob takes no absolute patterns
-            matches = sorted(glob.glob(path, recursive=True))  # noqa: PTH207
+            matches = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - Path.glob takes no absolute patterns
         if not matches:
-            what = "nothing matches" if glob.has_magic(path) else "no such file or folder:"
+            reason = "nothing matches" if glob.has_magic(path) else "no such file or folder:"
             hint = "name the folder with the job's logs, for example: postmortem analyze ./logs"
-            raise PathMissing(f"{what} {printable(os.fsencode(path))}", hint)
+            raise PathMissing(f"{reason} {printable(os.fsencode(path))}", hint)
         roots.extend(os.path.realpath(match) for match in matches)
     return list(dict.fromkeys(roots))
 
 
 def _prefixes(roots: list[str]) -> list[str]:
-    """Return what stands before the labels of each root:
-    nothing for one, else as much of its path as tells them apart."""
+    """Return the prefix of the labels of each root: none for one, else as much of its path as makes it unique."""
     if len(roots) == 1:
         return ["" if Path(roots[0]).is_dir() else Path(roots[0]).name]
     parts = [root.strip("/").split("/") for root in roots]
@@ -113,9 +105,7 @@ def _prefixes(roots: list[str]) -> list[str]:
     while True:
         names = ["/".join(p[-n:]) for p, n in zip(parts, length, strict=True)]
         counts = Counter(names)
-        longer = [
-            n + 1 if counts[name] > 1 and n < len(p) else n for name, p, n in zip(names, parts, length, strict=True)
-        ]
+        longer = [n + (counts[name] > 1 and n < len(p)) for name, p, n in zip(names, parts, length, strict=True)]
         if longer == length:
             return names
         length = longer
@@ -151,12 +141,12 @@ def _walk(root: str, prefix: str, inside: list[str]) -> Iterator[_Found]:
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir(follow_symlinks=False)
-    except OSError:  # whoever looks at the file tells why it cannot be read
+    except OSError:  # reported where the file is opened
         return False
 
 
 def _link(path: str, inside: list[str]) -> str:
-    """Say why a link is not followed."""
+    """Return why a link is not followed."""
     target = os.path.realpath(path)
     if not os.path.lexists(target) or Path(target).is_symlink():
         return "dangling link"
@@ -165,9 +155,8 @@ def _link(path: str, inside: list[str]) -> str:
     return "link out of the given folder: not followed; name its target on the command line to read it"
 
 
-def _weigh(found: _Found, seen: dict[tuple[int, int], str]) -> int:
-    """Sum the sizes of the regular files in a folder that is passed by,
-    but for those that were read by another name."""
+def _size(found: _Found, seen: dict[tuple[int, int], str]) -> int:
+    """Return the bytes of the regular files in a skipped folder, except those that were read by another name."""
     total, folders = 0, [found.path]
     while folders:
         try:
@@ -180,12 +169,12 @@ def _weigh(found: _Found, seen: dict[tuple[int, int], str]) -> int:
                         if seen.setdefault((info.st_dev, info.st_ino), entry.path) == entry.path:
                             total += info.st_size
         except OSError:
-            continue  # what cannot be listed has no size either
+            continue  # counted as empty
     return total
 
 
-def _named_apart(items: list[_Found]) -> Iterator[_Found]:
-    """Make labels printable and unique: two odd names may be written alike."""
+def _unique_labels(items: list[_Found]) -> Iterator[_Found]:
+    """Make labels printable and unique: two odd names may look alike."""
     used: set[str] = set()
     for item in items:
         label = base = (
@@ -200,20 +189,20 @@ def _named_apart(items: list[_Found]) -> Iterator[_Found]:
 
 
 def _log_by_name(row: Container | Skip, *, meant: bool) -> Container | Skip:
-    """Leave out what its name says is a program or notes, where nobody named it."""
+    """Leave out a file with the name of a program or notes, unless the user named it."""
     if isinstance(row, Container) and not meant and WRITTEN.search(row.label):
         return Skip(row.label, row.size, WRITTEN_REASON, meant=True)
     return row
 
 
 def _open(item: _Found, seen: dict[tuple[int, int], str]) -> Container | Skip:
-    """Look at one file: is it regular, read already, binary by its first bytes?"""
+    """Return one file as a container, or why it is none: not regular, seen before, binary by its first bytes."""
     size = 0
     try:
         before = os.lstat(item.path)
         if not stat.S_ISREG(before.st_mode):  # not opened at all: opening a device may do something
-            what = SPECIAL.get(stat.S_IFMT(before.st_mode), "not a regular file")
-            return Skip(item.label, 0, f"{what}: not read", meant=True)
+            special = SPECIAL.get(stat.S_IFMT(before.st_mode), "not a regular file")
+            return Skip(item.label, 0, f"{special}: not read", meant=True)
         size = before.st_size
         fd = open_regular(item.path)
         try:

@@ -1,11 +1,8 @@
-"""The pattern library: the files under `patterns/`, read and checked;
-and the tools behind `postmortem patterns` and `explain`.
+"""The pattern library: the files under `patterns/`, read and checked.
 
     load()["kernel-oom-killed-process"].title
 
-`read` and `cache` are what every analysis needs. The tools are imported by name: `lint` and `trial` check a
-pattern file with the real scanner and the real parsers, and so stand above them; `catalogue`, `skeleton` and
-`schema` only read and write text.
+The tools that check a pattern file with the real scanner and parsers are in `workshop`.
 """
 
 from postmortem.library.read import Library, Signature, load, parse, shipped

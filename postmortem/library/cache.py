@@ -3,7 +3,7 @@
     store(place(hash_of_files), patterns); fetch(path)   ->   {"kernel-oom-killed-process": Pattern(...), ...}
 
 The bytes of 700 pattern files take 80 ms to read and hash, and on a network file system longer. So a second
-file, named by what their folder says of them (`files.stamp`), tells the first one's name.
+file, the signpost, is named by the metadata of their folders (`files.stamp`) and contains the first one's name.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from postmortem.model import Action, Example, Explains, Pattern, ReadsAs, Variant
-from postmortem.system import cache as kept
+from postmortem.system import cache
 
-_MADE_BY = ("library/files.py", "library/read.py", "library/cache.py", "model.py")
+_MADE_BY = ("library/files.py", "library/read.py", "library/cache.py", "model/__init__.py")
 
 
 def place(content: hashlib._Hash) -> Path:
     """Return the file for pattern files of this hash, read by this version of the program."""
-    return kept.named("patterns", content, *_MADE_BY)
+    return cache.named("patterns", content, *_MADE_BY)
 
 
 def fetch(path: Path) -> dict[str, Pattern] | None:
-    """Return the patterns kept in `path`, or None."""
-    rows = kept.fetch_rows(path)
+    """Return the patterns stored in `path`, or None."""
+    rows = cache.fetch_rows(path)
     try:
         return None if rows is None else {row["id"]: _pattern(row) for row in rows}
     except (LookupError, TypeError):
@@ -35,38 +35,37 @@ def fetch(path: Path) -> dict[str, Pattern] | None:
 
 
 def store(path: Path, patterns: Mapping[str, Pattern]) -> None:
-    """Keep the patterns for the next start."""
+    """Store the patterns for the next start."""
     rows = list(patterns.values())
-    kept.store(path, json.dumps(rows, separators=(",", ":"), default=_row).encode())
+    cache.store(path, json.dumps(rows, separators=(",", ":"), default=_row).encode())
 
 
 def signpost(stamps: Iterable[str | None]) -> Path | None:
-    """Return the file that tells where the patterns of folders with these stamps are kept; None where one of
-    them has no stamp."""
+    """Return the signpost to the patterns of folders with these stamps; None where one of them has no stamp."""
     content = hashlib.sha256()
     for stamp in stamps:
         if stamp is None:
             return None
         content.update(stamp.encode())
-    return kept.named("stamps", content, *_MADE_BY)
+    return cache.named("stamps", content, *_MADE_BY)
 
 
 def follow(post: Path) -> tuple[dict[str, Pattern], str] | None:
-    """Return the patterns and the library's digest, where `post` knows them."""
-    match kept.fetch_rows(post):
+    """Return the patterns and the library's digest that `post` leads to."""
+    match cache.fetch_rows(post):
         case [str(name), str(digest)]:
-            patterns = fetch(kept.folder() / Path(name).name)
+            patterns = fetch(cache.folder() / Path(name).name)
             return None if patterns is None else (patterns, digest)
     return None
 
 
 def point(post: Path, path: Path, digest: str) -> None:
-    """Let `post` tell the next start where the patterns are."""
-    kept.store_rows(post, [path.name, digest])
+    """Let `post` lead the next start to the patterns in `path`."""
+    cache.store_rows(post, [path.name, digest])
 
 
 def _row(one: object) -> dict[str, object]:
-    """A pattern, or a part of one, as JSON has it; a tenth of the time of `dataclasses.asdict`."""
+    """Return a pattern, or a part of one, for JSON; a tenth of the time of `dataclasses.asdict`."""
     return {name: getattr(one, name) for name in one.__slots__}  # type: ignore[attr-defined]
 
 

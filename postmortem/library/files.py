@@ -1,9 +1,9 @@
-"""The pattern files of a folder, read so that nothing in it can hold up or hurt: a folder of others is input.
+"""The pattern files of a folder, which is hostile input where users pass their own.
 
     found(Path("patterns"))  ->  (Path("patterns/cuda/cuda-out-of-memory.yaml"), b"id: cuda-out-of-..."), ...
 
 Links may lead around inside of the folder, as Kubernetes mounts them, and not out of it: an error message
-quotes what it could not read.
+quotes lines of the file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HINT = "a folder of patterns has files `NAME.yaml` of at most 1 MiB; see pattern
 
 
 def found(root: Path) -> Iterator[tuple[Path, bytes]]:
-    """Each pattern file under a folder with its content, in the order of their names. Raise PatternError."""
+    """Yield each pattern file under a folder with its content, in the order of names. Raise PatternError."""
     inside = root.resolve()
     for number, path in enumerate(sorted(root.rglob("*.yaml"))):
         if number == MOST:
@@ -41,9 +41,8 @@ def found(root: Path) -> Iterator[tuple[Path, bytes]]:
 
 
 def stamp(root: Path) -> str | None:
-    """What tells a changed folder without reading its files: their names, sizes, inodes, times of change.
-    None where that is not enough: a link stands for what it leads to, and a file that changed a moment ago
-    may change again within the same tick of the clock."""
+    """Return a hash of the files' names, sizes, inodes and times of change. None where that is not enough to
+    detect a change: with links, and where a file may change again within the same tick of the clock."""
     seen, newest = hashlib.sha256(os.fsencode(root.absolute())), 0
     folders = [os.fspath(root)]
     try:
@@ -57,8 +56,8 @@ def stamp(root: Path) -> str | None:
                     elif entry.name.endswith(".yaml"):
                         i = entry.stat()
                         newest = max(newest, i.st_ctime_ns, i.st_mtime_ns)
-                        it = f"{entry.path}\0{i.st_size}\0{i.st_ino}\0{i.st_mtime_ns}\0{i.st_ctime_ns}\0"
-                        seen.update(os.fsencode(it))
+                        identity = f"{entry.path}\0{i.st_size}\0{i.st_ino}\0{i.st_mtime_ns}\0{i.st_ctime_ns}\0"
+                        seen.update(os.fsencode(identity))
     except OSError:
         return None
     return seen.hexdigest() if newest / 1e9 < time.time() - SETTLED else None
@@ -76,17 +75,17 @@ def _content(path: Path, target: Path) -> bytes:
     return data
 
 
-def _wrong(path: Path, what: str) -> PatternError:
-    return PatternError(f"{path}:1: {what}", HINT)
+def _wrong(path: Path, reason: str) -> PatternError:
+    return PatternError(f"{path}:1: {reason}", HINT)
 
 
-# ── YAML, each file once: seven hundred of them are half of a first start ───────────────────────────────────
+# ── YAML, each file once: seven hundred of them take half of a first start ──────────────────────────────────
 
 _MAY_REFER = re.compile(rb"(?m)(?:^|[\s\[{,:-])[&*]|\A(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)")  # UTF-16 is YAML too
 
 
 def refers(data: bytes) -> bool:
-    """Whether a file has an anchor or an alias, of which a few lines may make gigabytes. Raise YAMLError."""
+    """Return whether a file has an anchor or an alias, which may expand to gigabytes. Raise YAMLError."""
     import yaml
 
     found = yaml.scan(data, Loader=_loader()) if _MAY_REFER.search(data) else ()
@@ -94,7 +93,7 @@ def refers(data: bytes) -> bool:
 
 
 def composed(data: bytes) -> tuple[Any, dict[str, int]]:
-    """The one document of a file, and the line of each of its keys. Raise YAMLError, ValueError."""
+    """Return the one document of a file, and the line of each of its keys. Raise YAMLError, ValueError."""
     loader = _loader()(data)
     try:
         node = loader.get_single_node()

@@ -27,7 +27,7 @@ PUMPS = ("0", "a", " ", "-", "(", ":", "f ", "1,")
 
 
 def search(expression: str, text: str) -> regex.Match[str] | None:
-    """Search with an expression that may be somebody else's: what does not end in time has not matched."""
+    """Search with an expression that may be a user's own; None where it does not end in time."""
     try:
         return regex.search(expression, text, timeout=PATIENCE)
     except TimeoutError:
@@ -35,7 +35,7 @@ def search(expression: str, text: str) -> regex.Match[str] | None:
 
 
 class Growth(NamedTuple):
-    """How much longer a search takes on a line ten times as long, and what line that was."""
+    """How much longer a search takes on a line ten times as long, and that line."""
 
     ratio: float
     seconds: float
@@ -43,7 +43,7 @@ class Growth(NamedTuple):
 
 
 def certain_literal(expression: str) -> str:
-    """Return the text with the most letters that stands in every match; empty if there is none."""
+    """Return the longest text, by letters, that every match contains; empty if there is none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         # the only parser of its own syntax that Python ships
@@ -52,7 +52,7 @@ def certain_literal(expression: str) -> str:
 
 
 def letters(text: str) -> int:
-    """How much of a text a scanner can look for: the bytes of its letters, of a Chinese one three."""
+    """Return how many bytes the letters of a text have."""
     return sum(len(c.encode("utf-8", "replace")) for c in text if c.isalpha())
 
 
@@ -86,8 +86,7 @@ def _flat(tokens: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 
 class Attack(NamedTuple):
-    """A line: `head`, then `piece` again and again, then `tail`.
-    It comes near to a match without being one."""
+    """A line that is almost a match: `head`, `piece` again and again, `tail`."""
 
     head: str
     piece: str
@@ -112,20 +111,15 @@ def attacks(expression: str, lines: Iterable[str]) -> list[Attack]:
         cuts = {line[: len(line) * n // 6] for n in range(1, 6)} | {line[:-1]}
         pieces += [("", cut) for cut in sorted(cuts) if cut]
         pieces += [(cut, pump) for cut in sorted(cuts) for pump in PUMPS[:3]]
-    tail = found[-1] if found else ""  # a search gives up at once where the text that must be there is not
+    tail = found[-1] if found else ""  # a search gives up at once where a mandatory text is missing
     return [Attack(head, piece, tail) for head, piece in dict.fromkeys(pieces)]
 
 
 def slowest(expression: str, lines: Sequence[str] = ()) -> Growth:
-    """Return how a search by `expression` grows on the first line found that it is
-    slow on, else a ratio of 1."""
-    import regex
-
+    """Return the growth on the first line found that `expression` is slow on, else a ratio of 1."""
     compiled = regex.compile(expression.encode())
-    hardest = sorted(((_seconds(compiled, a.line(SHORT), 1), a) for a in attacks(expression, lines)), reverse=True)[
-        :CANDIDATES
-    ]
-    for _, attack in hardest:
+    hardest = sorted(((_seconds(compiled, a.line(SHORT), 1), a) for a in attacks(expression, lines)), reverse=True)
+    for _, attack in hardest[:CANDIDATES]:
         found = [g for _ in range(TRIES) if (g := _growth(compiled, attack))] if _growth(compiled, attack) else []
         if len(found) == TRIES:
             return min(found)
@@ -140,10 +134,7 @@ def _growth(compiled: Any, attack: Attack) -> Growth | None:
 
 
 def _yardstick() -> float:
-    """What is noticeable on this machine, as busy as it is now: the time of a known search. On an idle one it
-    is NOTICEABLE_S; a slow one shall not find patterns slow that are not."""
-    import regex
-
+    """Return the time of a known search on this machine as busy as it is now; on an idle one NOTICEABLE_S."""
     return _seconds(regex.compile(b":[^;]+;"), (b":" + b"a" * 54) * (LONG // 55), 3)
 
 

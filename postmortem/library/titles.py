@@ -1,4 +1,4 @@
-"""A pattern's title in a sentence: with the name of whom it speaks, or behind a colon."""
+"""A pattern's title in a sentence: with its subject, or behind a colon."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ _COMMON = frozenset({
 
 
 def entitled(title: str, subject: str, many: bool = False) -> str:
-    """A pattern's title with the name of whom it speaks:
-    `A process ran out …` and rank 1 are `Rank 1 ran out …`."""
+    """Return a title with its subject: `A process ran out …` and `Rank 1` become `Rank 1 ran out …`."""
     if not subject:
         return title
     if title.startswith("Xid "):
@@ -24,12 +23,12 @@ def entitled(title: str, subject: str, many: bool = False) -> str:
         return f"{subject} {title[6:]}"
     if (doer := _DOER.match(title)) is None:
         return f"{subject}: {inside(title)}"
-    said = title[doer.end() :]
-    one, more = next((pair for pair in _PLURAL if many and said.startswith(pair[0])), ("", ""))
-    return f"{subject} {more}{said.removeprefix(one)}"
+    predicate = title[doer.end() :]
+    one, more = next((pair for pair in _PLURAL if many and predicate.startswith(pair[0])), ("", ""))
+    return f"{subject} {more}{predicate.removeprefix(one)}"
 
 
 def inside(title: str) -> str:
-    """A title as it stands after a colon: only words that are no names lose their capital."""
+    """Return a title for use after a colon: only words that are no names lose their capital."""
     first = title.split(" ", 1)[0]
     return title[0].lower() + title[1:] if first in _COMMON else title

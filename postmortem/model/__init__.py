@@ -1,10 +1,8 @@
-"""The values that flow through the pipeline;
-all frozen, all plain, nothing imported but the standard library.
+"""The values that flow through the pipeline: frozen, plain, with the standard library only.
 
     paths ─collect─▶ Source ─scan─▶ Hit ─parse─▶ Event ─align─▶ Timeline ─diagnose─▶ Incident ─report─▶ text
 
-Times are seconds since the epoch as the stamp says them, UTC assumed where a stamp has no zone;
-`align` corrects them, and nobody overwrites a raw stamp.
+Times are seconds since the epoch as in the stamp, UTC where a stamp has no zone; `align` adds corrected ones.
 """
 
 from __future__ import annotations
@@ -38,8 +36,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Explains:
-    """An edge of the causal graph: this pattern explains findings of pattern `id`
-    whose entity joins by `join`."""
+    """An edge of the causal graph: this pattern explains findings of pattern `id` with an entity joined by `join`."""
 
     id: str
     join: str
@@ -48,7 +45,7 @@ class Explains:
 
 @dataclass(frozen=True, slots=True)
 class ReadsAs:
-    """The pattern that this observation means where a version is older than `before` or is not told."""
+    """The pattern that this observation means where a version is older than `before` or unknown."""
 
     id: str
     before: Mapping[str, str] = field(default_factory=dict)
@@ -60,12 +57,12 @@ class Action:
 
     kind: str
     text: str
-    unless: str = ""  # what it asks for, of AT_HAND: it is left out where that is here
+    unless: str = ""  # a word of AT_HAND: left out where the job has that evidence
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A test of a pattern that lives in its file. `text` may hold several lines, as the log has them."""
+    """A test of a pattern, in its file. `text` may have several lines, as in the log."""
 
     text: str
     captures: Mapping[str, str] = field(default_factory=dict)
@@ -77,7 +74,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One thing that can be seen in logs: data, documentation and tests in one (see patterns/README.md)."""
+    """One observation in logs: data, documentation and tests in one (see patterns/README.md)."""
 
     id: str
     family: str
@@ -90,24 +87,24 @@ class Pattern:
     what: str
     sources: tuple[str, ...] = ()
     variants: tuple[Variant, ...] = ()  # the file's own `regex`/`gate`/`since` is the first of them
-    on: str = ""  # the parser's event kind this pattern reads, where no single line is enough
-    frame: str = ""  # what the innermost frame of the exception has to match, as `file function`
+    on: str = ""  # the parser's event kind that this pattern reads, where one line is not enough
+    frame: str = ""  # a regex for the innermost frame of the exception, as `file function`
     derived: bool = False  # found by reasoning in `diagnose`, not by reading a line
-    strength: str = "stated"  # what it rests on: a line that states it, or less (see patterns/README.md)
-    tells: tuple[str, ...] = ()  # what it tells the reasoning, of TELLS
+    strength: str = "stated"  # its evidence: a line that states it, or less (see patterns/README.md)
+    tells: tuple[str, ...] = ()  # its meaning for the reasoning, words of TELLS
     generic: bool = False  # gives way to any other name of the same line
-    survivable: str = ""  # `anyone`: harmless where anything goes on after it; `never`: nobody goes on after it
+    survivable: str = ""  # `anyone`: harmless where anything goes on after it; `never`: no rank goes on after it
     restored_by: str = ""  # the pattern whose line ends the trouble
     if_last: str = ""  # context that is trouble where nothing comes after it: `once`, or `repeated` to the end
     cause_if: tuple[str, ...] = ()  # promoted to a cause under any of these CONDITIONS
     cause_if_near: str = ""  # or where a line around it matches this
     reads_as: ReadsAs | None = None  # another pattern's observation under other versions
     spreads: bool = False  # to all ranks with the next collective, so the first to show it has it
-    says_why: bool = False  # the rank's own word on the reason, so nobody else's is needed
-    bears_out: tuple[str, ...] = ()  # categories that others tell of, which this line confirms
+    says_why: bool = False  # the rank itself gives the reason, so no other is needed
+    bears_out: tuple[str, ...] = ()  # categories of other lines that this line confirms
     names_ranks_of: str = ""  # the category of which it names the ranks, where the cause's line does not
     tried_again: str = ""  # a line that matches this is a warning of a retry: it accuses where something failed
-    topic: str = ""  # its category is what its words tell, if they do: its `own`, or those `around` it too
+    topic: str = ""  # words that may name its category: its `own`, or those `around` it too
     stands_for: str = ""  # the category of a failure of which only this is known
     headline: str = ""  # a sentence with {who}, {code}, {ending} and the captures, where the title is too little
     explains: tuple[Explains, ...] = ()
@@ -121,17 +118,15 @@ class Pattern:
     path: str = ""
 
 
-# ── sources and what the scan brings back ───────────────────────────────────────────────────────────────────
+# ── sources and the results of the scan ─────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """One log: a file, or a member of an archive (`bundle.tar.gz!/node-a/rank0.log`).
 
-    `path` is what the user reads: relative to the given path, `/` on every system. `kind` names what it is:
-    console, agent, kernel, error-file, flight-recorder, stack, scheduler, kubernetes, process-table, cgroup,
-    gpu-report, ray, environment, json-lines, binary. Rank, host, attempt and run are None where neither name
-    nor folder tells.
+    `path` is its name for the user, relative to the given path. `kind` is one of `input/kinds.yaml`, console or
+    binary. Rank, host, attempt and run are None where the path has none.
     """
 
     path: str
@@ -142,14 +137,14 @@ class Source:
     local_rank: int | None = None
     attempt: int | None = None
     run: str | None = None
-    stream: str | None = None  # stdout | stderr, where the name tells
+    stream: str | None = None  # stdout | stderr, by its name
 
 
 class Where(NamedTuple):
-    """The only address of evidence. Lines count from 1; None in binary and JSON files.
+    """The address of evidence. Lines count from 1; None in binary and JSON files.
 
-    `line` gives the order of what was written. In a log whose collector wrapped it (JSON records, newest
-    first) that is no line of the file: `file_line` is the one that holds it.
+    `line` is the place in the order of writing. Where a collector wrapped a log (JSON records, newest first),
+    `file_line` is the line of the file.
     """
 
     source: str
@@ -179,11 +174,8 @@ class Match(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Around:
-    """The whole lines in front of a line, and those behind it, cut from a page:
-    hits that stand close together share one.
-
-    Two are equal if they say the same, whatever else stands on their pages.
-    """
+    """The whole lines before a line, and those after it, cut from a page that neighboring hits share. Two are equal
+    if these lines are, whatever else is on their pages."""
 
     page: bytes
     low: int
@@ -211,11 +203,11 @@ class Around:
 
 
 class Hit(NamedTuple):
-    """A line that deserves a look, with its surroundings.
+    """A line with a match, with its surroundings.
 
-    `text` is the line as it stands in the file, at most 16 KiB of it around the match, without its line end.
-    `offset` counts (decompressed) bytes from the start of the source to the start of the line. `matches`
-    names the confirmed patterns; `openers` the parsers' block openers that were seen on the line.
+    `text` is the line in the file, at most 16 KiB of it around the match, without its line end. `offset` is that of
+    the line in the (decompressed) source. `matches` are the confirmed patterns, `openers` the parsers' block openers
+    on the line.
     """
 
     line: int
@@ -236,8 +228,7 @@ class Hit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Lines read without a hit, to learn clocks, identities and progress:
-    `text` is whole lines from line `line` on."""
+    """Lines without a hit, to learn clocks, identities and progress: `text` is whole lines from line `line` on."""
 
     line: int
     offset: int
@@ -246,11 +237,8 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Bytes that were not scanned, and why. Rows of the ledger.
-
-    `meant`: left out on purpose, such as a program or a link: no log is missing for it. Any other row is a
-    loss, and with a loss nothing is called healthy.
-    """
+    """Bytes that were not scanned, and the reason: a row of the ledger. `meant`: left out on purpose, such as a
+    program or a link. Any other row is a loss, and with a loss nothing is called healthy."""
 
     path: str
     bytes: int
@@ -260,7 +248,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """All that one pass over one source brought back. `content` is the whole of a document-like source."""
+    """The result of one pass over one source. `content` is the whole of a document-like source."""
 
     source: Source
     bytes: int
@@ -276,7 +264,7 @@ class Scanned:
 
 
 class Stamp(NamedTuple):
-    """A time as a line says it. `sigma` is its resolution in seconds (one standard deviation)."""
+    """A time as in a line. `sigma` is its resolution in seconds (one standard deviation)."""
 
     time: float
     clock: ClockKind
@@ -288,9 +276,8 @@ class Event(NamedTuple):
     """Something that happened, by one parser's reading. Shape-free details are in `fields`.
 
     `kind` is one of: pattern (a pattern matched a line), exception, crash, fault, exit, kill, timeout,
-    collective, stack, progress, identity, pid (of a rank), finished (a goodbye), worked (a sign of work),
-    anew (a count or a script begins again), attempt, line. `order` keeps the order inside one source whatever
-    the clocks say.
+    collective, stack, progress, identity, pid (of a rank), finished (a last line), worked (a sign of work),
+    anew (a count or a script begins again), attempt, line.
     """
 
     kind: str
@@ -310,9 +297,9 @@ class Event(NamedTuple):
     fields: Mapping[str, object] = {}
     context: tuple[str, ...] = ()
     raw_time: str = ""
-    before: int = 0  # how many lines of `context` stand before the decisive line
+    before: int = 0  # number of lines of `context` before the decisive line
     source_kind: str = ""
-    speaker: Speaker = "rank"  # whose words these are; set by the parsers, by `speaker_in`
+    speaker: Speaker = "rank"  # the writer of the line; set by the parsers, with `speaker_in`
     at: float | None = None  # the time on the job's one clock, filled in by align: the last two fields
     at_sigma: float = 0.0
 
@@ -333,11 +320,8 @@ _SPEAKERS: Mapping[str, Speaker] = {
 
 
 def speaker_in(kind: str, kernel: bool = False, rank: int | None = None, program: str = "") -> Speaker:
-    """Who speaks a line of a source of this kind.
-
-    With --tee a launcher's console holds its ranks' lines too, anybody's console may hold the kernel's, and
-    a journal the lines of any `program`.
-    """
+    """Return the writer of a line in a source of this kind. With --tee a launcher's console has its ranks' lines too,
+    any console may have the kernel's, and a journal the lines of any `program`."""
     if kernel:
         return "kernel"
     if kind == "kernel" and program:
@@ -348,8 +332,7 @@ def speaker_in(kind: str, kernel: bool = False, rank: int | None = None, program
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What align found out about the clock of one host and kind.
-    Seconds; `uncertainty` is one standard deviation."""
+    """The clock of one host and kind, by align. Seconds; `uncertainty` is one standard deviation."""
 
     host: str | None
     kind: ClockKind

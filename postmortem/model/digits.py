@@ -12,12 +12,12 @@ MOST = 19  # digits: nanoseconds since the epoch
 
 
 def number(value: object) -> int | None:
-    """The whole number that a captured text is, of at most 18 digits; None for everything else."""
+    """Return the whole number in a text, of at most 18 digits; None for everything else."""
     if isinstance(value, int):
         return value
     return int(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else None
 
 
 def whole(digits: str) -> int:
-    """The number that a regex has found by `\\d`; 0 where it has more digits than any number of a log."""
+    """Return the number in digits; 0 where there are more than any number of a log has."""
     return int(digits) if len(digits) <= MOST else 0

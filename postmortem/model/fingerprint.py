@@ -1,15 +1,14 @@
-"""What makes two incidents the same: category, what failed, what the line says without all that changes from
-run to run, and the user's own function. Where hardware is at fault, a second part tells which.
+"""A fingerprint, equal for two incidents with the same category, pattern, line (without the parts that change from
+run to run) and function of the user. Where hardware is at fault, a second part identifies it.
 
     fingerprint("python-exception", "python-exception", ["ValueError: label # outside of [0, #)"],
     "train.py:load") -> "2.02c7cb9fdcbc8149": the same for another sample, rank and host, at another time
     fingerprint("gpu-hardware", "xid-79-…", [], None, ["gpu-017", "0000:3b:00"])  ->
     "2.5b1e09a7c2d4f860-4f2a1b"
 
-In two parts, so that a history counts a failure on all hosts, or on one. Histories keep these values, so
-they must not change with the program: `tests/test_fingerprint.py` holds values of old, and SCHEME goes up
-where they do. It stands in front, so that a history knows which of its values can be compared (scheme 1 had
-no number in front).
+A history counts a failure on all hosts by the first part, on one host by both. Histories store these values, so
+they must not change with the program: `tests/test_fingerprint.py` has old values, and SCHEME, which comes first,
+goes up where they do (scheme 1 had no number).
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from collections.abc import Iterable, Mapping, Sequence
 SCHEME = "2"
 HARDWARE = ("gpu-hardware",)  # categories in which the same on another host is another defect
 LONGEST = 400
-INTERRUPTED = "_utils/signal_handling.py"  # torch's handler of a worker's death: the rank stood anywhere
+INTERRUPTED = "_utils/signal_handling.py"  # torch's handler of a worker's death: the rank was anywhere
 COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>")
-FEWEST = 3  # letters of a host's name that is looked for in a line
+FEWEST = 3  # letters of a host's name that is removed from a line
 
 _PATH = re.compile(r"(?:[A-Za-z][\w+.-]{1,12}:/|~|\.{0,2})(?:/[^\s/'\"<>()\[\]{},;]{1,255}){1,64}/?")
 _V6 = r"(?<![\w:])(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}(?:\.\d{1,3}){0,3}(?![\w:])"
@@ -37,15 +36,15 @@ _PLUMBING = re.compile(r"wrapper|_call_impl$")  # of decorators, and of torch.nn
 
 
 def fingerprint(
-    category: str | None, pattern: str, said: Sequence[str], frame: str | None, hardware: Iterable[str] = ()
+    category: str | None, pattern: str, lines: Sequence[str], frame: str | None, hardware: Iterable[str] = ()
 ) -> str:
-    """The whole. `hardware` are the names of the host and the GPU, where hardware is at fault."""
-    cause = _hashed(SCHEME, category or "", pattern, *said, frame or "")[:16]
+    """Return the whole fingerprint. `hardware` are the names of the host and the GPU, where hardware is at fault."""
+    cause = _hashed(SCHEME, category or "", pattern, *lines, frame or "")[:16]
     return marked(f"{SCHEME}.{cause}", hardware if category in HARDWARE else ())
 
 
 def marked(cause: str, hardware: Iterable[str]) -> str:
-    """A fingerprint's first part with the mark of these names as its second."""
+    """Return a fingerprint's first part with the mark of these names as its second."""
     names = sorted(hardware)
     return f"{cause}-{_hashed(*names)[:6]}" if names else cause
 
@@ -55,7 +54,7 @@ def _hashed(*parts: str) -> str:
 
 
 def normalised(line: str, hosts: Iterable[str] = ()) -> str:
-    """A line without paths, addresses, numbers, ranks, hosts, and what a list holds.
+    """Return a line without paths, addresses, numbers, ranks, hosts, and the items of lists.
 
     "rank 3 on node-b: norms [7.47, 7.47, 3.59] in /data/part-7.bin" -> "rank # on @: norms [#] in /"
     """
@@ -70,14 +69,14 @@ def normalised(line: str, hosts: Iterable[str] = ()) -> str:
 
 
 def program(comm: str) -> str:
-    """The kernel's name of a process: every Python is one program, and a data loader's worker is another."""
+    """Return a program by the kernel's name of a process: every Python is one, a data loader's worker another."""
     return "python" if _PYTHON.fullmatch(comm) else normalised(comm)
 
 
 def frame(code: str, stacks: Iterable[Mapping[str, object]], innermost_first: bool = False, call: bool = True) -> str:
-    """`train.py:load` of `train.py:26`: functions outlive the lines above them. With what the function
-    called there, which tells two waits of one long function apart: `train.py:main>barrier`. The file alone
-    where no stack has the line."""
+    """Return `train.py:load` for `train.py:26`: functions outlive the lines above them. With the function that is
+    called there, which distinguishes two waits of one function: `train.py:main>barrier`. The file alone where no
+    stack has the line."""
     file, _, line = code.rpartition(":")
     for fields in stacks:
         found = fields.get("frames")
@@ -93,11 +92,11 @@ def frame(code: str, stacks: Iterable[Mapping[str, object]], innermost_first: bo
 
 
 def _written(frames: Sequence[Sequence[object]]) -> str:
-    """The function in which it is written: a comprehension has a frame of its own before Python 3.12 only."""
+    """Return the enclosing function: a comprehension has a frame of its own before Python 3.12 only."""
     names = [_short(f[2]) for f in frames if f[0] == frames[0][0]]
     return next((n for n in names if n not in COMPREHENSIONS), names[0])
 
 
 def _short(function: object) -> str:
-    """py-spy says `Shards.fetch` where a traceback says `fetch`."""
+    """Return `fetch` for py-spy's `Shards.fetch`, as in a traceback."""
     return str(function).rpartition(".")[2]

@@ -1,8 +1,8 @@
-"""What may leave: secrets are taken out of every document, names on request.
+"""Secrets are removed from every document, names on request.
 
     from postmortem.privacy import Redactor, cut
 
-`anonymise` is a module of its own that only `--anonymise` imports; it comes after redaction.
+Only `--anonymise` imports `anonymize`, which comes after redaction.
 """
 
 from postmortem.privacy.cut import cut, may_hold, window

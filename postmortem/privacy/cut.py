@@ -1,25 +1,25 @@
-"""Texts are cut to a length in many places, and a secret that is cut in two is no longer known for one.
+"""Texts are cut to a length in many places, and a secret that is cut in two is no longer recognized.
 
     cut("postgresql://train:hunter2@db.example/runs", 24)  ->  "postgresql://train:"
 
-So the secrets are marked on the whole line, and a cut that would fall into one, or part one from what shows
-that it is one (the `@` behind a URL's password), is made in front of it.
+So the secrets are marked in the whole line. A cut within one, or between one and its context that shows it to be one
+(the `@` behind a URL's password), moves in front of it.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-from postmortem.privacy.look import looked_once, shape
 from postmortem.privacy.redact import Redactor
+from postmortem.privacy.rules import cached_needed, shape
 
-REACH = 4400  # characters around a cut in which a secret, and what shows it, may stand
-FILLER = "\ue000"  # a character of private use: no rule speaks of it
+REACH = 4400  # characters around a cut in which a secret and its context may be
+FILLER = "\ue000"  # a character of private use, which no rule contains
 ROUNDS = 8
 
 
 class _Masker(Redactor):
-    """Puts fillers in place of secrets, so that every other character stays where it is."""
+    """Replaces secrets by fillers, so that every other character stays where it is."""
 
     def _mark(self, kind: str, secret: str) -> str:
         return "".join("\n" if c == "\n" else FILLER for c in secret)
@@ -29,20 +29,22 @@ class _Masker(Redactor):
 
 
 def may_hold(text: str) -> bool:
-    """Whether a text is worth a search for secrets: most lines have nothing that a rule looks for."""
-    return looked_once(shape(text)) is not None
+    """Whether a text needs a search for secrets: most lines have nothing that a rule looks for."""
+    return cached_needed(shape(text)) is not None
 
 
 def cut(text: str, length: int) -> str:
-    """The first characters of a text, at most `length` of them, and no part of a secret."""
+    """Return the first characters of a text, at most `length` of them, and no part of a secret."""
     if len(text) <= length:
         return text
     near = text[: length + REACH]
-    return _cut(near, length) if may_hold(near) or _dense(near, length) else text[:length]
+    # a cut through a run of letters without a gap: perhaps a line of a private key
+    dense = " " not in near[max(0, length - 80) : length + 80]
+    return _cut(near, length) if dense or may_hold(near) else text[:length]
 
 
 def window(text: str, start: int, end: int) -> tuple[int, int]:
-    """A stretch of a text, made smaller where its ends would cut a secret."""
+    """Return a range of a text, made smaller where its ends would cut a secret."""
     low = max(0, start - REACH)
     near = text[low : start + REACH]
     if start > 0 and may_hold(near):
@@ -51,17 +53,12 @@ def window(text: str, start: int, end: int) -> tuple[int, int]:
     return start, max(start, low + len(cut(text[low : end + REACH], end - low)))
 
 
-def _dense(near: str, length: int) -> bool:
-    """A cut through a run of letters without a gap: perhaps a line of a private key."""
-    return " " not in near[max(0, length - 80) : length + 80]
-
-
 @lru_cache(maxsize=4096)
 def _cut(near: str, length: int) -> str:
     whole = _masked(near)
     at = length
     for _ in range(ROUNDS):
-        moved = min(_run_start(whole, at), _laid_bare(whole, near, at))
+        moved = min(_run_start(whole, at), _first_exposed(whole, near, at))
         if moved == at:
             return near[:at]
         at = moved
@@ -88,7 +85,7 @@ def _masked(text: str) -> str:
 
 
 def _run_start(whole: str, at: int) -> int:
-    """Where the secret begins that stands on both sides of `at`."""
+    """Return the beginning of the secret on both sides of `at`, or `at`."""
     if whole[at - 1 : at + 1] != FILLER * 2:
         return at
     return len(whole[:at].rstrip(FILLER))
@@ -100,8 +97,8 @@ def _run_end(whole: str, at: int) -> int:
     return len(whole) - len(whole[at:].lstrip(FILLER))
 
 
-def _laid_bare(whole: str, near: str, at: int) -> int:
-    """Where the first secret begins that is not known for one once the text ends at `at`."""
+def _first_exposed(whole: str, near: str, at: int) -> int:
+    """Return the beginning of the first secret that is not recognized once the text ends at `at`; else `at`."""
     part = _masked(near[:at])
     for i, c in enumerate(part):
         if c != FILLER and whole[i] == FILLER:

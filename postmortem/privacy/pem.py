@@ -7,25 +7,17 @@
 
 from __future__ import annotations
 
-from postmortem.system import lazy as late
+from postmortem.system import forms
 
-BEGIN = late.regex(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-END = late.regex(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-BODY = late.regex(r"(?:^|[\s:>|\]])(?:[A-Za-z0-9+/]{16,}={0,2}|\[REDACTED:private-key:\d+\])\s*$")
-TAIL = late.regex(r"(?:^|[\s:>|\]])[A-Za-z0-9+/]{1,64}={0,2}\s*$")
-HEADER = late.regex(r"\s*(?:Proc-Type|DEK-Info|Version|Comment): ")
-# A line of a key whose first and last lines are not in sight: 64 characters, 70 in ssh's own form.
+_REGEXES = forms.regexes("privacy/pem")
+BEGIN, END, LONE = (_REGEXES[name] for name in ("begin", "end", "lone"))
 LONE_LENGTH = 64
-LONE = late.regex(
-    r"(?m)(?:^|[\s:>|\]])(?P<s>(?=[^\n]{0,63}[a-z])(?=[^\n]{0,63}[A-Z])(?=[^\n]{0,63}\d)"
-    r"[A-Za-z0-9+/]{64}(?:[A-Za-z0-9+/]{6})?)[ \t]*$"
-)
-_NOT_LONE = frozenset(" \t:.,;()[]{}<>'\"_-=")
 MAX_LINES = 400  # an RSA-16384 key has 200
+_NOT_LONE = frozenset(" \t:.,;()[]{}<>'\"_-=")
 
 
 def may_have_lone(text: str) -> bool:
-    """A cheap look: most lines of a log have a blank among their last 64 characters."""
+    """A quick check for LONE: most lines of a log have a blank among their last 64 characters."""
     if "\n" in text:
         return any(map(_may_be_lone, text.split("\n")))
     return " " not in text[-LONE_LENGTH:] and _may_be_lone(text)
@@ -36,12 +28,11 @@ def _may_be_lone(text: str) -> bool:
 
 
 def body_end(lines: list[str], at: int) -> int:
-    """Return the line after a key's body:
-    the END line if there is one, else where the lines stop to look like a key."""
+    """Return the line after a key's body: the END line, or the first line that does not look like a key."""
     for end in range(at, min(at + MAX_LINES, len(lines))):
         if END.search(lines[end]):
             return end
-    while at < len(lines) and (BODY.search(lines[at]) or HEADER.match(lines[at]) or not lines[at].strip()):
+    while at < len(lines) and (_is_body(lines[at]) or _REGEXES["header"].match(lines[at]) or not lines[at].strip()):
         at += 1
     return at
 
@@ -49,6 +40,12 @@ def body_end(lines: list[str], at: int) -> int:
 def body_start(lines: list[str], end: int) -> int:
     """Return the first line of a key's body whose BEGIN line is cut off. Its last line may be short."""
     at = end
-    while at > max(0, end - MAX_LINES) and (BODY.search(lines[at - 1]) or (at == end and TAIL.search(lines[at - 1]))):
+    while at > max(0, end - MAX_LINES):
+        if not (_is_body(lines[at - 1]) or (at == end and _REGEXES["tail"].search(lines[at - 1]))):
+            break
         at -= 1
     return at
+
+
+def _is_body(line: str) -> bool:
+    return _REGEXES["body"].search(line) is not None

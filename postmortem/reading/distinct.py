@@ -1,11 +1,11 @@
-"""Logs -> what was said in them: each distinct line once, by its form, with who said it first and where.
+"""Logs -> their distinct lines: each once, by its form, with its first writer and place.
 
-    heard(listened, owner).said["saved /ckpt_N.pt"]   ->   Said("saved /data/ckpt_120.pt", line=812, …)
+    run_lines(reads, owner).distinct["saved /ckpt_N.pt"]   ->   DistinctLine("saved /data/ckpt_120.pt", line=812, …)
 
-The scan keeps lines that match something; who compares two runs has to know all of them. So a `Listener`
-hears what the scan reads, in the same pass and process: no log is read twice. A line whose digits alone
-differ from an earlier one costs a hash. Whose line it is and what its form is without the names of hosts
-needs all logs: `heard` tells that in the end, of each distinct line.
+The scan remembers lines that match something; a comparison of two runs has to know all of them. So a
+`LineObserver` receives the bytes of the scan, in the same pass and process: no log is read twice. A line whose
+digits alone differ from an earlier one costs a hash. The rank of a line and its form without the names of hosts
+need all logs: `run_lines` adds them in the end, to each distinct line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from postmortem.blocks import sentences, signs
+from postmortem.blocks import signs
 from postmortem.formats import envelope
 from postmortem.formats.envelope import Envelope, Style
 from postmortem.formats.excerpt import Line, decode, first_lines, visible
@@ -25,15 +25,15 @@ from postmortem.model import Event, Source, Where
 from postmortem.privacy import cut
 from postmortem.reading import Read
 
-SPOKEN = frozenset({"console", "agent", "json-lines", "ray", "scheduler"})
-DECLARED = frozenset({"environment", "run"})  # what a job was started with
+OBSERVED = frozenset({"console", "agent", "json-lines", "ray", "scheduler"})
+DECLARED = frozenset({"environment", "run"})  # settings that a job was started with
 CHUNK, LONGEST = 1 << 20, 1 << 14
 MOST = 40_000  # forms of a run, and distinct lines of a file
 ROOM = 16 << 20  # bytes of a file's distinct lines
-KEYS = 500_000  # lines of a file that are known at a glance
-PACED = 256  # lines of a chunk that are looked at for a step and its time
-HEAD = 2000  # lines of a file in which settings are told
-LOOKBACK = 400  # lines in front of one, in which the step before it is looked for
+KEYS = 500_000  # lines of a file that are recognized by their hash
+PACED = 256  # lines of a chunk that are searched for a step and its time
+HEAD = 2000  # lines of a file that may print settings
+LOOKBACK = 400  # lines before one that are searched for the last step
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _WITH_DIGIT = re.compile(rb"[\w.+-]*0[\w.+-]*")
 _LABEL = re.compile(rb"(?:\[(?:default|rank)\d+\]:?)+|\d{1,5}: |\[\d+\]<std")
@@ -42,21 +42,21 @@ Owner = Callable[[Event], int | None]
 
 
 @dataclass(slots=True)
-class Said:
-    """One form: its first line, and who said it."""
+class DistinctLine:
+    """One form: its first line, and the ranks that wrote it."""
 
     text: str
     source: str
     line: int
     shown: int  # the line of the file, where a collector wrapped it
     troubled: bool
-    ordinary: bool  # said by a program itself: no traceback, no library
-    step: int | None  # that was told last in front of it
+    ordinary: bool  # written by a program itself: no traceback, no library
+    step: int | None  # the last step before it
     ranks: set[int] = field(default_factory=set)
 
 
 class Once(NamedTuple):
-    """A line of a file's head that came once, or that declares what a job was started with."""
+    """A line of a file's head that came once, or that declares a setting of the job."""
 
     text: str
     rank: int | None
@@ -64,7 +64,7 @@ class Once(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """A step as a line tells it."""
+    """A step with its time."""
 
     writer: tuple[str, int | None]
     step: int
@@ -72,10 +72,10 @@ class Pace(NamedTuple):
 
 
 @dataclass
-class Heard:
-    """What was said in a run. `whole`: of no file a part is missing, and nothing was too much to keep."""
+class RunLines:
+    """The lines of a run. `whole`: no part of a file is missing, and no limit was reached."""
 
-    said: dict[str, Said] = field(default_factory=dict)
+    distinct: dict[str, DistinctLine] = field(default_factory=dict)
     once: list[Once] = field(default_factory=list)
     paces: list[Pace] = field(default_factory=list)
     kinds: set[str] = field(default_factory=set)
@@ -91,21 +91,21 @@ class First(NamedTuple):
     number: int
     raw: bytes
     step: int | None
-    once: bool  # it stands in the head, and came only once
+    once: bool  # it is in the head, and came only once
 
 
 class Stepped(NamedTuple):
-    """A step with its time, and of its line what tells whose it is."""
+    """A step with its time, and the envelope of its line, which identifies the writer."""
 
     number: int
     step: int
     time: float
-    voice: Envelope
+    envelope: Envelope
 
 
 @dataclass(frozen=True, slots=True)
-class Listened:
-    """What a worker brings back of one source. `whole`: nothing is missing, nothing was too much to keep."""
+class SourceLines:
+    """The lines of one source. `whole`: nothing is missing, and no limit was reached."""
 
     source: Source
     style: Style
@@ -114,56 +114,55 @@ class Listened:
     whole: bool = True
 
 
-class Listener:
-    """Hears one source while it is read. It never raises: what it misses, it says."""
+class LineObserver:
+    """Collects the distinct lines of one source while it is read. It never raises: see `whole`."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.style = Style()
         self.whole = True
-        self._deaf = source.kind not in SPOKEN | DECLARED
-        self._held: list[bytes] = []
+        self._ignores = source.kind not in OBSERVED | DECLARED
+        self._pending: list[bytes] = []
         self._size, self._room = 0, ROOM
         self._rest, self._number = b"", 1
-        self._seen: dict[int, int] = {}  # the kinds of lines, by the lines but for their digits
-        self._kinds: set[int] = set()
-        self._lines: dict[int, First] = {}
-        self._once: set[int] = set()
-        self._stepping: set[int] = set()  # kinds that tell a step
-        self._last = (0, b"")  # the last line of them
+        self._seen: dict[int, int] = {}  # hash of a line but for its digits -> its kind
+        self._lines: dict[int, First] = {}  # by kind
+        self._once: set[int] = set()  # kinds
+        self._stepping: set[int] = set()  # kinds of lines with a step
+        self._last = (0, b"")  # the last line with a step
         self._steps: list[Stepped] = []
-        self._voices: dict[object, Envelope] = {}
+        self._envelopes: dict[object, Envelope] = {}
 
-    def hear(self, piece: bytes) -> None:
-        """The next bytes of the source."""
-        if self._deaf:
+    def feed(self, piece: bytes) -> None:
+        """Take the next bytes of the source."""
+        if self._ignores:
             return
-        self._held.append(piece)
+        self._pending.append(piece)
         self._size += len(piece)
         if self._size >= CHUNK:
-            self._listen(end=False)
+            self._split(end=False)
 
-    def missed(self) -> None:
-        """The rest of the source cannot be read."""
+    def fail(self) -> None:
+        """Note that the rest of the source cannot be read."""
         self.whole = False
 
-    def told(self) -> Listened:
-        """What it has heard."""
-        if not self._deaf:
-            self._listen(end=True)
+    def result(self) -> SourceLines:
+        """Return the lines of the source, after its last bytes."""
+        if not self._ignores:
+            self._split(end=True)
         lines = (first._replace(once=kind in self._once) for kind, first in self._lines.items())
-        return Listened(self.source, self.style, tuple(lines), tuple(self._steps), self.whole)
+        return SourceLines(self.source, self.style, tuple(lines), tuple(self._steps), self.whole)
 
-    def _listen(self, end: bool) -> None:
-        *lines, rest = b"".join((self._rest, *self._held)).split(b"\n")
+    def _split(self, end: bool) -> None:
+        *lines, rest = b"".join((self._rest, *self._pending)).split(b"\n")
         if end and rest:
             lines.append(rest)
-        self._held, self._size, self._rest = [], 0, b"" if end else rest[: 4 * CHUNK]
+        self._pending, self._size, self._rest = [], 0, b"" if end else rest[: 4 * CHUNK]
         start, self._number = self._number, self._number + len(lines)
         try:
             self._chunk(start, [line[:LONGEST] if b"\r" not in line else line[-LONGEST:] for line in lines])
         except Exception:
-            self._deaf, self.whole = True, False
+            self._ignores, self.whole = True, False
 
     def _chunk(self, start: int, lines: list[bytes]) -> None:
         if start == 1 and self.source.kind != "run":  # its sentences begin with a rank
@@ -177,7 +176,7 @@ class Listener:
             known = kind is not None
             if kind is None:
                 kind = self._kind(key, own, digits)
-                known = kind in self._kinds
+                known = kind in self._lines
             if not known:
                 self._new(n, raw, kind)
             elif self._once and kind in self._once:
@@ -188,7 +187,7 @@ class Listener:
                     self._pace(n, raw)
 
     def _kind(self, key: int, own: bytes, digits: bytes) -> int:
-        """What lines share that differ in words with a digit alone, which may be ids."""
+        """Return the hash of a line without words that have a digit, which may be ids."""
         if len(self._seen) > KEYS:
             self._seen.clear()
         plain = self.source.kind in DECLARED
@@ -197,10 +196,9 @@ class Listener:
 
     def _new(self, number: int, raw: bytes, kind: int) -> None:
         self._room -= len(raw)
-        if len(self._kinds) >= MOST or self._room < 0:
+        if len(self._lines) >= MOST or self._room < 0:
             self.whole = False
             return
-        self._kinds.add(kind)
         self._lines[kind] = First(number, raw, self._step_before(number), False)
         if number <= HEAD or self.source.kind in DECLARED:
             self._once.add(kind)
@@ -214,94 +212,79 @@ class Listener:
     def _pace(self, number: int, raw: bytes) -> None:
         env = self._peeled(raw)
         if env.stamp is not None and (step := signs.step(env.body)) is not None:
-            self._steps.append(Stepped(number, step, env.stamp.time, self._voice(env)))
+            key = env.rank, env.local_rank, env.writer, env.pid, env.host  # few for thousands of lines
+            shared = self._envelopes.setdefault(key, env._replace(body="", stamp=None))
+            self._steps.append(Stepped(number, step, env.stamp.time, shared))
 
     def _peeled(self, raw: bytes) -> Envelope:
         return envelope.peel(visible(decode(raw)), self.style)
-
-    def _voice(self, env: Envelope) -> Envelope:
-        """Few for thousands of lines."""
-        key = env.rank, env.local_rank, env.writer, env.pid, env.host
-        return self._voices.setdefault(key, env._replace(body="", stamp=None))
 
 
 # ── when all is read ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def heard(reads: Iterable[Read], owner: Owner, names: Set[str] = frozenset()) -> Heard:
-    """All that was said, of logs that were read with `Ways(ear=Listener)`. `owner` knows whose line it is,
+def run_lines(reads: Iterable[Read], owner: Owner, names: Set[str] = frozenset()) -> RunLines:
+    """Return all lines of logs that were read with `Ways(observe=LineObserver)`. `owner` gives the rank of a line,
     `names` are hosts."""
-    found = Heard()
+    found = RunLines()
     for read in reads:
         found.whole = found.whole and not read.skips
-        for one in read.heard:
-            assert isinstance(one, Listened)
+        for one in read.observed:
+            assert isinstance(one, SourceLines)
             found.kinds.add(one.source.kind)
             found.whole = found.whole and one.whole
-            _Told(found, one, owner, names).all()
+            for first in one.lines:
+                _add(found, one, first, owner, names)
+            for number, step, time, env in one.steps:
+                found.paces.append(Pace((one.source.path, _rank(one.source, number, "", env, owner)), step, time))
     return found
 
 
 def forms(reads: Iterable[Read]) -> frozenset[str]:
-    """The forms of all lines of a run, to subtract from another's."""
-    return frozenset(heard(reads, lambda e: e.rank).said)
+    """Return the forms of all lines of a run."""
+    return frozenset(run_lines(reads, lambda e: e.rank).distinct)
 
 
-class _Told:
-    """One source, among the others."""
-
-    def __init__(self, found: Heard, one: Listened, owner: Owner, names: Set[str]) -> None:
-        self.found, self.one, self.source = found, one, one.source
-        self.owner, self.names = owner, names
-
-    def all(self) -> None:
-        for first in self.one.lines:
-            self._line(first)
-        for number, step, time, env in self.one.steps:
-            self._paced(step, time, self._rank(number, "", env))
-
-    def _line(self, first: First) -> None:
-        text = visible(decode(first.raw))
-        env = envelope.peel(text, self.one.style)
-        said = bare(text)
-        if env.kernel or not said.strip():
+def _add(found: RunLines, one: SourceLines, first: First, owner: Owner, names: Set[str]) -> None:
+    """Add the first line of a kind to the lines of its run."""
+    source = one.source
+    text = visible(decode(first.raw))
+    env = envelope.peel(text, one.style)
+    text = bare(text)
+    if env.kernel or not text.strip():
+        return
+    rank = _rank(source, first.number, text, env, owner)
+    if first.once:
+        found.once.append(Once(cut(text, 4000), rank, source.kind))
+    if source.kind in DECLARED:
+        return
+    if env.stamp is not None and (step := signs.step(env.body)) is not None:
+        found.paces.append(Pace((source.path, rank), step, env.stamp.time))
+    form = alike(text, names)
+    known = found.distinct.get(form)
+    if known is None:
+        if len(found.distinct) >= MOST:
+            found.whole = False
             return
-        rank = self._rank(first.number, said, env)
-        if first.once:
-            self.found.once.append(Once(cut(said, 4000), rank, self.source.kind))
-        if self.source.kind in DECLARED:
-            return
-        if env.stamp is not None and (step := signs.step(env.body)) is not None:
-            self._paced(step, env.stamp.time, rank)
-        form = alike(said, self.names)
-        known = self.found.said.get(form)
-        if known is None:
-            if len(self.found.said) >= MOST:
-                self.found.whole = False
-                return
-            known = self.found.said[form] = Said(
-                cut(said, 1000),
-                self.source.path,
-                first.number,
-                env.line or first.number,  # of the file, where a collector wrapped it
-                signs.troubled(env.body),
-                sentences.is_ordinary(Line(first.number, said, env)),
-                first.step,
-            )
-        if rank is not None:
-            known.ranks.add(rank)
+        known = found.distinct[form] = DistinctLine(
+            cut(text, 1000),
+            source.path,
+            first.number,
+            env.line or first.number,
+            signs.troubled(env.body),
+            signs.is_ordinary(Line(first.number, text, env)),
+            first.step,
+        )
+    if rank is not None:
+        known.ranks.add(rank)
 
-    def _paced(self, step: int, time: float, rank: int | None) -> None:
-        self.found.paces.append(Pace((self.source.path, rank), step, time))
 
-    def _rank(self, number: int, said: str, env: Envelope) -> int | None:
-        if env.rank is not None:
-            return env.rank
-        local = env.local_rank if env.local_rank is not None else self.source.local_rank
-        fields: dict[str, object] = {} if local is None else {"local_rank": local}
-        fields |= {"writer": env.writer} if env.writer else {}
-        where, host = Where(self.source.path, number), self.source.host or env.host
-        return self.owner(
-            Event("line", where, said, rank=self.source.rank, host=host, pid=env.pid, run=self.source.run,
-                  fields=fields, source_kind=self.source.kind)
-        )  # fmt: skip
+def _rank(source: Source, number: int, text: str, env: Envelope, owner: Owner) -> int | None:
+    if env.rank is not None:
+        return env.rank
+    local = env.local_rank if env.local_rank is not None else source.local_rank
+    fields: dict[str, object] = {} if local is None else {"local_rank": local}
+    fields |= {"writer": env.writer} if env.writer else {}
+    where, host = Where(source.path, number), source.host or env.host
+    event = Event("line", where, text, rank=source.rank, host=host, pid=env.pid, run=source.run)
+    return owner(event._replace(fields=fields, source_kind=source.kind))

@@ -15,7 +15,7 @@ JOBS = Path(__file__).parent / "scenarios"
 Launcher = Literal["torchrun", "plain", "spawn", "two-hosts", "two-hosts-torchrun"]
 # the rank given by --rank; not compared; no rank (a named rank would be wrong)
 Culprit = Literal["rank", "any", "none"]
-Act = Literal["", "kill-rank", "stop-rank", "term-launcher", "interrupt-launcher", "hang-up-launcher", "kill-launcher"]
+Act = Literal["", "kill-rank", "stop-rank", "term-launcher", "interrupt-launcher", "hang-up-launcher"]
 Value = str | int | float
 Arguments = Mapping[str, Value]
 
@@ -50,8 +50,8 @@ class Scenario:
 
     id: str
     title: str
-    script: str = ""  # scenario id of another scenario's script
-    story: str = ""  # one sentence about the failure; without it the docstring of the script
+    job: str  # FILE.FUNCTION in scenarios/
+    story: str = ""  # one sentence about the failure; without it the docstring of the job
     pattern: str | None = None
     category: str | None = None
     culprit: Culprit = "rank"
@@ -64,7 +64,8 @@ class Scenario:
     wants: Wants = Wants()
     start: Start = Start()
     act: Act = ""  # done to the job at --step
-    arguments: Arguments = field(default_factory=dict)
+    join: bool = True  # create the process group before the job's function is called
+    arguments: Arguments = field(default_factory=dict)  # the parameters of the job, with their defaults
     # other patterns, and the arguments with which they occur
     proves: Mapping[str, Arguments] = field(default_factory=dict)
     fallback: Fallback | None = None
@@ -76,15 +77,19 @@ class Scenario:
 
     @property
     def path(self) -> Path:
-        """The training script."""
-        return JOBS / f"{(self.script or self.id).replace('-', '_')}.py"
+        """The file with the job."""
+        return JOBS / f"{self.job.partition('.')[0]}.py"
+
+    @property
+    def function(self) -> str:
+        """The name of the job's function."""
+        return self.job.partition(".")[2]
 
     @property
     def situation(self) -> str:
         """One sentence about the failure."""
-        return self.story or (ast.get_docstring(ast.parse(self.path.read_text(), str(self.path))) or "").replace(
-            "\n", " "
-        )
+        functions = (node for node in ast.parse(self.path.read_text()).body if isinstance(node, ast.FunctionDef))
+        return self.story or next(ast.get_docstring(node) or "" for node in functions if node.name == self.function)
 
     @property
     def gloo_only(self) -> bool:
@@ -104,7 +109,7 @@ class Scenario:
 
 
 def _frozen(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The table with tuples in place of lists."""
+    """Return the table with tuples in place of lists."""
     return {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
 
 

@@ -1,8 +1,8 @@
-"""What `postmortem replay` does, in words and exit codes; `cli.py` only reads the arguments.
+"""The command `postmortem replay`: output and exit codes.
 
-In: a scenario's id, a report or an incident document, and the user's wishes. Out: on standard error what will
-be done, for how long at most, and what came of it; on standard output JSON where asked. 0 reproduced, 5
-another failure, 6 did not fail, 7 could not run here.
+In: a scenario's id, a report or an incident document, and the user's wishes. Out: on standard error the plan, its
+time limit and the result; on standard output JSON where asked. 0 reproduced, 5 another failure, 6 did not fail,
+7 could not run here.
 """
 
 from __future__ import annotations
@@ -14,20 +14,18 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from postmortem.errors import ReplayError, UsageError
+from postmortem.errors import UsageError
 from postmortem.replay import able, documents, parameters, pick, script, verify
-from postmortem.replay.catalogue import SCENARIOS, Arguments, Scenario
-from postmortem.replay.isolate import CannotIsolate
-from postmortem.replay.record import CannotRecord, DidNotFail, record
+from postmortem.replay.catalogue import BY_ID, SCENARIOS, Arguments, Scenario
 from postmortem.replay.run import Progress
 from postmortem.system import output
 
-IDS = {row.id: row for row in SCENARIOS}
+NEEDS = {"netns": "two hosts", "gpu": "GPU", "kernel-log": "kernel log"}
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the user may choose."""
+    """The options of the command."""
 
     pairs: tuple[str, ...] = ()
     nproc: int = 0
@@ -39,54 +37,35 @@ class Wishes:
     as_json: bool = False
 
 
-# ── listing ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def listing(as_json: bool) -> str:
-    """All scenarios: a table for people, objects for programs."""
+    """Return all scenarios: a table for people, objects for programs."""
     if as_json:
         return json.dumps([_object(row) for row in SCENARIOS], indent=1)
-    head = ("SCENARIO", "NEEDS", "PROVES", "")
-    rows = [head, *((row.id, _needs(row), row.pattern or "a healthy run", row.title) for row in SCENARIOS)]
+    rows = [("SCENARIO", "NEEDS", "PROVES", "")]
+    for row in SCENARIOS:
+        needs = ", ".join(NEEDS.get(need, need) for need in row.needs) or "-"
+        rows.append((row.id, needs, row.pattern or "a healthy run", row.title))
     wide = [max(len(row[column]) for row in rows) for column in range(3)]
     return "\n".join("  ".join([*(row[i].ljust(wide[i]) for i in range(3)), row[3]]).rstrip() for row in rows)
 
 
 def _object(row: Scenario) -> dict[str, object]:
-    known = parameters.taken(row)
-    return {
-        "id": row.id,
-        "pattern": row.pattern,
-        "category": row.category,
-        "needs": list(row.needs),
-        "title": row.title,
-        "proves": sorted(row.proves),
-        "nproc": row.nproc,
-        "launcher": row.launcher,
-        "parameters": {name: parameter.meaning for name, parameter in known.items()},
-    }
+    keys = ("id", "pattern", "category", "needs", "title", "nproc", "launcher")
+    meanings = {name: parameter.meaning for name, parameter in parameters.taken(row).items()}
+    return {key: getattr(row, key) for key in keys} | {"proves": sorted(row.proves), "parameters": meanings}
 
 
-def _needs(row: Scenario) -> str:
-    words = {"netns": "two hosts", "gpu": "GPU", "kernel-log": "kernel log"}
-    return ", ".join(words.get(need, need) for need in row.needs) or "-"
-
-
-# ── choosing ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def order(what: str, wishes: Wishes) -> verify.Order:
-    """A scenario by its id, or the one that fits a report;
-    the user's own settings go before those of the report."""
-    if what in IDS:
-        chosen = verify.Order(IDS[what])
-    elif Path(what).exists():
-        chosen = pick.order(documents.read(Path(what)))
+def order(name: str, wishes: Wishes) -> verify.Order:
+    """Return the order for a scenario or for the one that fits a report; the user's settings precede the report's."""
+    if name in BY_ID:
+        chosen = verify.Order(BY_ID[name])
+    elif Path(name).exists():
+        chosen = pick.order(documents.read(Path(name)))
     else:
-        near = difflib.get_close_matches(what, IDS, 1, 0.5)
+        near = difflib.get_close_matches(name, BY_ID, 1, 0.5)
         hint = f"did you mean {near[0]}? " if near else ""
         raise UsageError(
-            f"{what} is no scenario and no report", f"{hint}`postmortem replay --list` names all scenarios"
+            f"{name} is no scenario and no report", f"{hint}`postmortem replay --list` names all scenarios"
         )
     row, given = chosen.scenario, parameters.read(chosen.scenario, wishes.pairs)
     nproc = wishes.nproc or chosen.nproc or row.nproc
@@ -104,38 +83,32 @@ def order(what: str, wishes: Wishes) -> verify.Order:
 def _check_ranks(row: Scenario, nproc: int, given: Arguments) -> None:
     if row.launcher.startswith("two-hosts") and nproc % 2:
         raise UsageError(f"--nproc {nproc} cannot be split evenly over two hosts", f"--nproc {nproc + 1}, for example")
-    if int(given.get("rank", 0)) >= nproc:
-        raise UsageError(
-            f"there is no rank {given['rank']} among {nproc} ranks",
-            f"--nproc {int(given['rank']) + 1} has it",
-        )
+    rank = int(given.get("rank", 0))
+    if rank >= nproc:
+        raise UsageError(f"there is no rank {rank} among {nproc} ranks", f"--nproc {rank + 1} has it")
 
 
-# ── doing ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def execute(what: str, wishes: Wishes) -> int:
-    """The whole command; returns its exit code."""
+def execute(name: str, wishes: Wishes) -> int:
+    """Run the whole command; return its exit code."""
     _check_targets(wishes)
-    ordered = order(what, wishes)
+    ordered = order(name, wishes)
     if wishes.write:
         return _write(ordered, wishes.write)
-    ready = verify.prepare(ordered)
-    if isinstance(ready, verify.Result):
-        result = ready
-    else:
-        _announce(ready)
+    result = verify.prepare(ordered)
+    if isinstance(result, verify.Ready):
+        _announce(result)
+        sample = (wishes.record, _command(result, wishes.record)) if wishes.record else None
         try:
-            result = _recorded(ready, wishes) if wishes.record else verify.verify(ready, wishes.keep, _progress())
+            result = verify.verify(result, wishes.keep, _progress(), sample)
         except KeyboardInterrupt:
             output.say("\ninterrupted; everything that was started has been stopped and removed")
             raise
-    _tell(result, wishes)
+    _report(result, wishes)
     return result.code
 
 
 def _check_targets(wishes: Wishes) -> None:
-    """Before anything is started: what will be written can be written."""
+    """Raise an error, before anything is started, if a target cannot be written."""
     if wishes.write:
         output.check_target(wishes.write)
     if wishes.attach:
@@ -176,32 +149,15 @@ def _progress() -> Progress | None:
     return show
 
 
-def _recorded(ready: verify.Ready, wishes: Wishes) -> verify.Result:
-    """Run once, keep it as a sample, and judge the sample."""
-    plan, out = ready.plan, wishes.record
-    assert out is not None
-    forms = ("dmesg_iso",) if "kernel-log" in plan.scenario.needs else ()
-    try:
-        record(plan, out, forms, _command(ready, wishes))
-    except DidNotFail as error:
-        return replace(verify.judged(ready, {"verdict": {"outcome": "healthy"}}), notes=(str(error),))
-    except (CannotRecord, CannotIsolate) as error:
-        raise ReplayError(str(error), "run it again; a sample must show what its scenario promises") from None
-    return replace(verify.judged(ready, verify.analysed(out / "logs"), ready.notes), logs=str(out / "logs"))
-
-
-def _command(ready: verify.Ready, wishes: Wishes) -> str:
-    """The command that makes the sample again, for its README."""
-    plan = ready.plan
+def _command(ready: verify.Ready, record: Path) -> str:
+    """Return the command that makes the sample again, for its README."""
+    plan, known = ready.plan, parameters.taken(ready.plan.scenario)
     words = ["postmortem", "replay", plan.scenario.id, f"--nproc={plan.nproc}", f"--backend={ready.backend}"]
-    sets = [
-        f"--set={name}={value}" for name, value in plan.arguments.items() if name in parameters.taken(plan.scenario)
-    ]
-    assert wishes.record is not None
-    return shlex.join([*words, *sets, f"--record=sample_logs/{wishes.record.name}"])
+    words += [f"--set={name}={value}" for name, value in plan.arguments.items() if name in known]
+    return shlex.join([*words, f"--record=sample_logs/{record.name}"])
 
 
-def _tell(result: verify.Result, wishes: Wishes) -> None:
+def _report(result: verify.Result, wishes: Wishes) -> None:
     if sys.stderr.isatty():
         sys.stderr.write("\r\x1b[K")
     output.say(result.text)

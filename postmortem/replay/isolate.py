@@ -1,7 +1,6 @@
-"""A place to fail in: a private folder and, where asked and allowed, a memory cgroup,
-two hosts with a wire between them.
+"""A place for a run: a private folder and, where asked and allowed, a memory cgroup and two hosts joined by a wire.
 
-In: what a scenario needs. Out: a `Place`, whose every resource carries one tag,
+In: the needs of a scenario. Out: a `Place`, whose every resource carries one tag,
 `postmortem-replay-<pid>-<random>`:
 
     /tmp/postmortem-replay-4711-x7k2/{job,control,logs}        the folder
@@ -9,9 +8,9 @@ In: what a scenario needs. Out: a `Place`, whose every resource carries one tag,
     /run/netns/postmortem-replay-4711-x7k2-a, -b               two network namespaces joined by a veth pair
     REPLAY_TAG=postmortem-replay-4711-x7k2                     in the environment of every process started
 
-so that `close` finds all of it without a list, and `sweep` finds what a killed run has left behind: a folder
-whose lock nobody holds, and what carries its tag. Small file systems (a short /dev/shm, a full disk) and host
-names live in mount and UTS namespaces of their own and need no removal.
+so that `close` finds all of it without a list, and `clean_up` finds the remains of a killed run: a folder whose
+lock is free, and everything with its tag. Small file systems (a short /dev/shm, a full disk) and host names are in
+mount and UTS namespaces of their own and need no removal.
 """
 
 from __future__ import annotations
@@ -35,28 +34,17 @@ from types import FrameType
 
 PREFIX = "postmortem-replay-"
 SUBNET = "10.77.0."
+ENTER = Path(__file__).with_name("enter.sh")
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-# Runs in fresh mount and UTS namespaces.
-# $1 host name or "-", $2 hosts file or "-", $3 MiB of /dev/shm or 0, $4 folder, $5 its KiB or 0.
-ENTER = """
-set -e
-[ "$1" = - ] || hostname "$1"
-[ "$2" = - ] || mount --bind "$2" /etc/hosts
-[ "$3" = 0 ] || mount -t tmpfs -o "size=${3}m" tmpfs /dev/shm
-[ "$5" = 0 ] || mount -t tmpfs -o "size=${5}k" tmpfs "$4"
-shift 5
-exec "$@"
-"""
 
 
 class CannotIsolate(Exception):
-    """This machine, or this user, cannot give what the scenario needs; the text says what is missing."""
+    """This machine, or this user, cannot provide the needs of the scenario; the text names them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """What a scenario needs around it."""
+    """The surroundings that a scenario needs."""
 
     memory_mb: int = 0
     shm_mb: int = 0
@@ -67,7 +55,7 @@ class Wants:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a run takes place."""
+    """The resources of one run."""
 
     tag: str
     folder: Path
@@ -82,39 +70,33 @@ class Place:
     def logs(self) -> Path:
         return self.folder / "logs"
 
-    @property
-    def control(self) -> Path:
-        return self.folder / "control"
-
-    @property
-    def temporary(self) -> Path:
-        return self.folder / "tmp"
-
     def address(self, host: int) -> str:
         return f"{SUBNET}{host + 1}" if len(self.wants.hosts) > 1 else "127.0.0.1"
 
     def argv(self, argv: list[str], host: int = 0) -> list[str]:
-        """`argv`, inside the namespaces of a host of this place."""
+        """Return `argv`, inside the namespaces of a host of this place."""
         wants = self.wants
         if not (wants.hosts or wants.shm_mb or wants.disk_kb):
             return argv
         name = wants.hosts[host] if wants.hosts else "-"
         hosts = str(self.folder / "hosts") if wants.hosts else "-"
         inside = [name, hosts, str(wants.shm_mb), str(self.job / "checkpoints"), str(wants.disk_kb)]
-        wrapped = ["unshare", "--uts", "--mount", "--", "sh", "-c", ENTER, "sh", *inside, *argv]
+        wrapped = ["unshare", "--uts", "--mount", "--", "sh", str(ENTER), *inside, *argv]
         return ["ip", "netns", "exec", f"{self.tag}-{'ab'[host]}", *wrapped] if len(wants.hosts) > 1 else wrapped
 
 
 @contextlib.contextmanager
 def place(wants: Wants) -> Iterator[Place]:
-    """Make the place, and take it away again on every way out."""
-    sweep()
-    if (wants != Wants()) and os.geteuid() != 0:
+    """Make the place, and remove it on every way out."""
+    clean_up()
+    if wants != Wants() and os.geteuid() != 0:
         raise CannotIsolate("needs root: cgroups, namespaces and mounts cannot be made otherwise")
     with handling(_interrupt, *STOPS):
         folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
         try:
-            with _locked(folder):
+            # The lock, and not the pid, shows that this run is alive: in containers pids repeat.
+            with (folder / "lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
                 yield _made(folder, wants)
         finally:
             with handling(signal.SIG_IGN, *STOPS):
@@ -122,28 +104,24 @@ def place(wants: Wants) -> Iterator[Place]:
 
 
 def _made(folder: Path, wants: Wants) -> Place:
-    made = Place(folder.name, folder, wants, _cgroup_path(folder.name) if wants.memory_mb else None)
-    for part in (made.job, made.logs, made.control, made.temporary, made.job / "checkpoints"):
-        part.mkdir()
+    made = Place(folder.name, folder, wants, memory_hierarchy() / folder.name if wants.memory_mb else None)
+    for part in ("job", "job/checkpoints", "job/flight_recorder", "logs", "control", "tmp"):
+        (folder / part).mkdir()
     if made.cgroup:
         _make_cgroup(made.cgroup, wants.memory_mb)
     if wants.hosts:
         lines = ["127.0.0.1 localhost", *(f"{made.address(i)} {name}" for i, name in enumerate(wants.hosts))]
         (folder / "hosts").write_text("\n".join(lines) + "\n")
     if len(wants.hosts) > 1:
-        _wire(made)
+        _connect_hosts(made)
     return made
-
-
-# ── signals and locks ───────────────────────────────────────────────────────────────────────────────────────
 
 
 @contextlib.contextmanager
 def handling(
     handler: Callable[[int, FrameType | None], object] | signal.Handlers, *numbers: signal.Signals
 ) -> Iterator[None]:
-    """These signals are handled so; one that was ignored from the start (nohup) stays ignored.
-    Only the main thread may ask for it."""
+    """Handle these signals so, in the main thread; one that was ignored from the start (nohup) stays ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -158,43 +136,14 @@ def handling(
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """SIGTERM and SIGHUP end a run as Ctrl-C does: through the way out that takes everything away,
-    and nothing disturbs it there."""
+    """End a run after SIGTERM and SIGHUP as after Ctrl-C; later signals do not disturb the removal."""
     for each in STOPS:
         signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """As long as this process lives its folder is locked, whatever becomes of its pid."""
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _is_owned(folder: Path) -> bool:
-    """Does a live run hold this folder? One that has not locked it yet is known by its pid."""
-    with contextlib.suppress(OSError), (folder / "lock").open() as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        return False
-    owner = re.match(rf"{PREFIX}([0-9]+)-", folder.name)
-    return not owner or Path(f"/proc/{owner[1]}").exists()
-
-
-# ── memory ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _cgroup_path(tag: str) -> Path:
-    return memory_hierarchy() / tag
-
-
 def memory_hierarchy() -> Path:
-    """Where memory cgroups are made: version 1 has a hierarchy of its own for memory,
-    version 2 has one for all."""
+    """Return the folder of memory cgroups: version 1 has a hierarchy of its own for memory, version 2 one for all."""
     mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
     for _, where, kind, options, *_ in mounts:
         if kind == "cgroup" and "memory" in options.split(","):
@@ -207,29 +156,20 @@ def memory_hierarchy() -> Path:
 
 def _make_cgroup(path: Path, megabytes: int) -> None:
     size = str(megabytes << 20)
+    first = (path.parent / "memory.limit_in_bytes").exists()  # version 1
+    limits = {"memory.limit_in_bytes": size} if first else {"memory.max": size}
+    swap = {"memory.memsw.limit_in_bytes": size} if first else {"memory.swap.max": "0"}
     try:
-        if (path.parent / "memory.limit_in_bytes").exists():
-            path.mkdir()
-            (path / "memory.limit_in_bytes").write_text(size)
-            with contextlib.suppress(OSError):  # a kernel without swap accounting
-                (path / "memory.memsw.limit_in_bytes").write_text(size)
-            return
-        (path.parent / "cgroup.subtree_control").write_text("+memory")
+        if not first:
+            (path.parent / "cgroup.subtree_control").write_text("+memory")
         path.mkdir()
-        (path / "memory.max").write_text(size)
-        with contextlib.suppress(OSError):
-            (path / "memory.swap.max").write_text("0")
+        for name, value in limits.items():
+            (path / name).write_text(value)
     except OSError as error:
         raise CannotIsolate(f"needs a memory cgroup: {error}") from error
-
-
-def enter_cgroup(path: Path) -> None:
-    """Called in the child, between fork and exec:
-    it and all its descendants live in the cgroup from here on."""
-    (path / "cgroup.procs").write_text(str(os.getpid()))
-
-
-# ── two hosts ───────────────────────────────────────────────────────────────────────────────────────────────
+    for name, value in swap.items():
+        with contextlib.suppress(OSError):  # a kernel without swap accounting
+            (path / name).write_text(value)
 
 
 def _ip(*words: str) -> None:
@@ -238,7 +178,7 @@ def _ip(*words: str) -> None:
         raise CannotIsolate(f"needs network namespaces: ip {' '.join(words)}: {done.stderr.strip()}")
 
 
-def _wire(made: Place) -> None:
+def _connect_hosts(made: Place) -> None:
     a, b = f"{made.tag}-a", f"{made.tag}-b"
     _ip("netns", "add", a)
     _ip("netns", "add", b)
@@ -252,7 +192,7 @@ def _wire(made: Place) -> None:
 
 
 def _filter(namespace: str, ports: list[str]) -> None:
-    """Drop what comes in for these ports, silently, as a firewall's DROP does.
+    """Drop incoming packets for these ports, silently, as a firewall's DROP does.
 
     The range the kernel hands out holds the data ports, and the client's end of every connection this host
     opens. A routing rule before the `local` table does it without iptables: the lookup of an incoming packet
@@ -263,12 +203,8 @@ def _filter(namespace: str, ports: list[str]) -> None:
     _ip("-n", namespace, "rule", "add", "pref", "10", "iif", "eth0", "ipproto", "tcp", *ports, "blackhole")
 
 
-# ── processes, and the way out ──────────────────────────────────────────────────────────────────────────────
-
-
 def tagged(tag: str) -> list[int]:
-    """The live processes started in a place,
-    orphans and DataLoader workers included, by their environment."""
+    """Return the live processes of a place by their environment, orphans and DataLoader workers included."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -279,8 +215,7 @@ def tagged(tag: str) -> list[int]:
 
 
 def close(tag: str, folder: Path) -> None:
-    """Take away everything that carries the tag.
-    Safe to call twice, and for a place that was only half made."""
+    """Remove everything that carries the tag; safe to call twice, and for a place that was only half made."""
     for _ in range(50):
         if not (pids := tagged(tag)):
             break
@@ -291,7 +226,7 @@ def close(tag: str, folder: Path) -> None:
     for path in Path("/run/netns").glob(f"{tag}-*"):
         subprocess.run(["ip", "netns", "del", path.name], capture_output=True, check=False)
     with contextlib.suppress(CannotIsolate, OSError):
-        _remove_cgroup(_cgroup_path(tag))
+        _remove_cgroup(memory_hierarchy() / tag)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -305,16 +240,28 @@ def _remove_cgroup(path: Path) -> None:
             time.sleep(0.1)
 
 
-def sweep() -> list[str]:
-    """Remove what runs have left behind that were killed themselves; returns their tags."""
+def clean_up() -> list[str]:
+    """Remove the remains of runs that were killed themselves; return their tags."""
     left = [folder for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*") if not _is_owned(folder)]
     for folder in left:
         close(folder.name, folder)
     return [folder.name for folder in left]
 
 
+def _is_owned(folder: Path) -> bool:
+    """Return whether a live run holds this folder; one that has not locked it yet is known by its pid."""
+    with contextlib.suppress(OSError), (folder / "lock").open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        return False
+    owner = re.match(rf"{PREFIX}([0-9]+)-", folder.name)
+    return not owner or Path(f"/proc/{owner[1]}").exists()
+
+
 def free_port() -> int:
-    """A port nobody listens on, below the range the kernel hands out to clients."""
+    """Return a port that is free, below the range the kernel hands out to clients."""
     for _ in range(200):
         port = 20000 + secrets.randbelow(9000)
         if is_free(port):
@@ -323,7 +270,6 @@ def free_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Can this port be bound here?"""
     with contextlib.closing(socket.socket()) as probe:
         try:
             probe.bind(("", port))

@@ -21,37 +21,24 @@ FORMS = {
 }
 
 
-def read() -> list[str]:
-    """All raw records; none where the log cannot be read (not root, no dmesg)."""
+def read() -> list[str] | None:
+    """Return all raw records; None if the log cannot be read (not root, no dmesg)."""
     try:
-        done = subprocess.run(
-            ["dmesg", "--raw"], capture_output=True, text=True, errors="backslashreplace", check=False
-        )
+        done = subprocess.run(["dmesg", "--raw"], capture_output=True, text=True, errors="backslashreplace")
     except FileNotFoundError:
-        return []
-    return done.stdout.splitlines()
-
-
-def readable() -> bool:
-    """Can this user read the kernel's log?"""
-    try:
-        return subprocess.run(["dmesg", "--raw"], capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:
-        return False
+        return None
+    return None if done.returncode else done.stdout.splitlines()
 
 
 def since(before: list[str], after: list[str]) -> list[str]:
-    """The records of `after` that are not yet in `before`; the ring may have dropped old ones meanwhile."""
-    if not before:
+    """Return the records of `after` that are not yet in `before`; the ring may have dropped old ones meanwhile."""
+    if not before or before[-1] not in after:
         return after
-    try:
-        return after[len(after) - after[::-1].index(before[-1]) :]
-    except ValueError:
-        return after
+    return after[len(after) - after[::-1].index(before[-1]) :]
 
 
 def render(records: list[str], form: str, zone: str = "UTC") -> str:
-    """The same records as dmesg prints them with these options, on a host of that time zone."""
+    """Return the same records as dmesg prints them with these options, on a host of that time zone."""
     with tempfile.NamedTemporaryFile("w", suffix=".raw") as file:
         file.write("\n".join(records) + "\n")
         file.flush()
@@ -61,9 +48,8 @@ def render(records: list[str], form: str, zone: str = "UTC") -> str:
 
 
 def of_processes(records: list[str], seen: set[int]) -> list[str]:
-    """The records without those on processes of others:
-    their OOM blocks and their crashes, each a few lines long."""
-    kept: list[str] = []
+    """Return the records without those on other processes: their OOM blocks and crashes, each a few lines long."""
+    own: list[str] = []
     block: list[str] = []
     foreign = False
     for record in records:
@@ -71,7 +57,7 @@ def of_processes(records: list[str], seen: set[int]) -> list[str]:
             block.append(record)
             if (killed := re.search(r"Killed process ([0-9]+)", record)) or len(block) > 2000:
                 foreign = killed is None or int(killed[1]) not in seen
-                kept += [] if foreign else block
+                own += [] if foreign else block
                 block = []
             continue
         if crash := re.search(
@@ -80,14 +66,5 @@ def of_processes(records: list[str], seen: set[int]) -> list[str]:
             foreign = int(crash[1] or crash[2]) not in seen
         elif not re.search(r"\] Code: ", record):  # belongs to the crash before it
             foreign = False
-        kept += [] if foreign else [record]
-    return kept + block
-
-
-def pids(records: list[str]) -> set[int]:
-    """Processes these records speak of as killed or crashed."""
-    text = "\n".join(records)
-    return {
-        int(pid)
-        for pid in re.findall(r"Killed process ([0-9]+)", text) + re.findall(r"\[([0-9]+)\]: segfault at", text)
-    }
+        own += [] if foreign else [record]
+    return own + block

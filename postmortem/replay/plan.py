@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
-from postmortem.replay.catalogue import Arguments, Scenario
+from postmortem.replay.catalogue import Arguments, Scenario, Value
 from postmortem.replay.isolate import Wants
 
-RUNNER_DEFAULTS = {"detail": 0, "restarts": 0, "kernel_log": 1, "memory_mb": 0}
 # seconds: a time-out that shows the failure, and one that must not come before it
 WAITED_FOR, AMPLE = 8.0, 30.0
 
@@ -20,7 +20,7 @@ class Plan:
     scenario: Scenario
     nproc: int  # ranks in all
     launcher: str
-    arguments: Mapping[str, str | int | float] = field(default_factory=dict)
+    arguments: Mapping[str, Value] = field(default_factory=dict)
     # torchrun: tree | redirect | console; plain: a file name with {rank} and perhaps {stream}
     save: str = "tree"
     script: str = "train.py"
@@ -32,48 +32,77 @@ class Plan:
     skews: tuple[float, ...] = ()  # seconds by which the clock of each host is fast, as its processes see it
     env: Mapping[str, str] = field(default_factory=dict)
     start_log: bool = True
-    memory_mb: int = 0  # another limit than the scenario's, where it has one
     kernel_log: bool = True
-    wants: Wants | None = None  # another place than the scenario's
+    wants: Wants = Wants()
 
     @property
     def rank(self) -> int:
         return int(self.arguments.get("rank", 1))
 
     @property
+    def step(self) -> int:
+        return int(self.arguments.get("step", 8))
+
+    @property
     def host(self) -> int:
-        """Where the rank at fault lives; half of the ranks on each of two hosts."""
-        return self.rank * len(self.hosts) // self.nproc if len(self.hosts) > 1 else 0
+        return self.host_of(self.rank)
 
     @property
     def local_rank(self) -> int:
         return self.rank - self.host * self.nproc // max(1, len(self.hosts))
 
     @property
-    def step(self) -> int:
-        return int(self.arguments.get("step", 8))
+    def two_hosts(self) -> bool:
+        return len(self.hosts) > 1
+
+    @property
+    def waits_for_node(self) -> bool:
+        """Whether the launcher waits for a second host that is never started."""
+        return self.scenario.id == "agent-node-missing"
+
+    def host_of(self, rank: int) -> int:
+        """Return the index of the rank's host; half of the ranks are on each of two hosts."""
+        return rank * len(self.hosts) // self.nproc if self.two_hosts else 0
+
+    def zone(self, host: int) -> str:
+        return self.zones[min(host, len(self.zones) - 1)]
+
+    def rank_env(self, rank: int, address: str, port: int) -> dict[str, str] | None:
+        """Return the environment of a rank that no launcher starts; None if the rank is not started at all."""
+        start, odd = self.scenario.start, rank == self.rank
+        if odd and start.absent:
+            return None
+        env = {"MASTER_ADDR": address, "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+        env |= {"RANK": str(rank), "WORLD_SIZE": str(self.nproc), "LOCAL_RANK": str(rank), **start.all_env}
+        if odd:
+            others = {"other_rank": (rank - 1) % self.nproc, "closed_port": port + 1}
+            env |= {name: text.format(world_size_plus_1=self.nproc + 1, **others) for name, text in start.env.items()}
+        return {name: text for name, text in env.items() if not (odd and name in start.unset)}
 
 
-def default_plan(scenario: Scenario) -> Plan:
-    """The scenario as the catalogue has it."""
+def planned(scenario: Scenario, arguments: Arguments = MappingProxyType({}), nproc: int = 0) -> Plan:
+    """Return the run of a scenario, with other arguments and another number of ranks than its own."""
     timeout = AMPLE if scenario.fails_fast else WAITED_FOR
-    arguments = {"rank": 1, "backend": scenario.backend, "timeout": timeout, **scenario.arguments}
-    env = dict(scenario.env)
+    given = {"rank": 1, "backend": scenario.backend, "timeout": timeout, **scenario.arguments, **arguments}
+    runner = {"detail": 0, "restarts": 0, "kernel_log": 1, "memory_mb": 0}
+    detail, restarts, kernel_log, memory_mb = (int(given.pop(name, default)) for name, default in runner.items())
+    env = {**scenario.env, **({"TORCH_DISTRIBUTED_DEBUG": "DETAIL"} if detail else {})}
+    env |= {"TORCH_FR_BUFFER_SIZE": "2000"} if given.get("dump") else {}
     plain = "rank{rank}.{stream}" if scenario.launcher in ("plain", "two-hosts") else "tree"
     hosts = scenario.wants.hosts or (("node-a", "node-b") if scenario.launcher.startswith("two-hosts") else ())
-    save = scenario.save or ("console" if scenario.launcher == "spawn" else plain)
-    return Plan(scenario, scenario.nproc, scenario.launcher, arguments, save=save, hosts=hosts, env=env)
-
-
-def planned(scenario: Scenario, arguments: Arguments, nproc: int = 0) -> Plan:
-    """The scenario with other arguments and another number of ranks;
-    what concerns the runner is taken out of the arguments."""
-    plan = default_plan(scenario)
-    given = {**plan.arguments, **arguments}
-    detail, restarts, kernel_log, memory = (int(given.pop(name, default)) for name, default in RUNNER_DEFAULTS.items())
-    env = {**plan.env, **({"TORCH_DISTRIBUTED_DEBUG": "DETAIL"} if detail else {})}
-    env |= {"TORCH_FR_BUFFER_SIZE": "2000"} if given.get("dump") else {}
-    return replace(
-        plan, nproc=nproc or plan.nproc, arguments=given, env=env, restarts=restarts,
-        kernel_log=bool(kernel_log), memory_mb=memory, rendezvous="c10d" if restarts else plan.rendezvous,
-    )  # fmt: skip
+    wants = scenario.wants
+    if wants.memory_mb and memory_mb:
+        wants = replace(wants, memory_mb=memory_mb)
+    return Plan(
+        scenario,
+        nproc or scenario.nproc,
+        scenario.launcher,
+        given,
+        save=scenario.save or ("console" if scenario.launcher == "spawn" else plain),
+        restarts=restarts,
+        rendezvous="c10d" if restarts else "static",
+        hosts=hosts,
+        env=env,
+        kernel_log=bool(kernel_log),
+        wants=wants,
+    )

@@ -24,7 +24,7 @@ from postmortem.replay.isolate import PREFIX, Place
 
 
 def substitutes(made: Place) -> list[tuple[bytes, bytes]]:
-    """What is replaced by what, the longest first, so that a folder goes before the folder it lies in."""
+    """Return (old, new) names, the longest old name first, so that a folder precedes the folder that holds it."""
     tag = made.folder.name
     number = tag.removeprefix(PREFIX).split("-")[0]
     pairs = {
@@ -44,7 +44,7 @@ def substitutes(made: Place) -> list[tuple[bytes, bytes]]:
 
 
 def scrub(raw: bytes, made: Place) -> bytes:
-    """A text file of the recording, scrubbed."""
+    """Return a text file of the recording, scrubbed."""
     for old, new in substitutes(made):
         raw = raw.replace(old, new)
     names = {} if made.wants.hosts else {socket.gethostname(): "node-a"}
@@ -56,8 +56,8 @@ def scrub(raw: bytes, made: Place) -> bytes:
 
 
 def scrub_pickle(raw: bytes, made: Place) -> bytes:
-    """A pickled dump, protocol 2 as torch writes it: `X`, four bytes of length, the string.
-    Paths stand at the start of their strings."""
+    """Return a pickled dump, scrubbed. Protocol 2, as torch writes it: `X`, four bytes of length, the string, which
+    starts with the path."""
     for old, new in substitutes(made):
 
         def shorter(match: re.Match[bytes], new: bytes = new, old: bytes = old) -> bytes:

@@ -1,7 +1,6 @@
-"""Runs a scenario, analyses what it wrote with the same code as any other logs,
-and says whether the same failure came out.
+"""Runs a scenario, analyzes its logs with the same code as any other logs, and compares the verdicts.
 
-In: an `Order` (scenario, arguments, ranks, backend, what is expected). Out: a `Result`, whose JSON reads
+In: an `Order` (scenario, arguments, ranks, backend, expected verdict). Out: a `Result`, whose JSON reads
 
     {"scenario": "slow-rank", "outcome": "reproduced", "text": "Reproduced: ...", "arguments": {"rank": 1},
      "expected": {"pattern": "rank-never-arrived", "category": "hang", "ranks": [1]}, "found": {...}, ...}
@@ -19,29 +18,27 @@ from pathlib import Path
 from typing import Any
 
 from postmortem.errors import NothingReadable
-from postmortem.replay import able, kernel
+from postmortem.replay import able
 from postmortem.replay.catalogue import Arguments, Scenario
 from postmortem.replay.isolate import CannotIsolate, Wants
 from postmortem.replay.plan import Plan, planned
-from postmortem.replay.record import save
-from postmortem.replay.run import Progress, Ran, run
+from postmortem.replay.record import DidNotFail, save, write_sample
+from postmortem.replay.run import Progress, run
 
 CODES = {"reproduced": 0, "different": 5, "did-not-fail": 6, "could-not-run": 7}
-HEADS = {
-    "reproduced": "Reproduced",
-    "different": "Another failure",
-    "did-not-fail": "Did not fail",
-    "could-not-run": "Could not run here",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What must come out. `ranks` None: not compared; empty: naming any rank would be wrong."""
+    """The verdict that must come out. `ranks` None: not compared; empty: naming any rank would be wrong."""
 
     pattern: str | None
     categories: tuple[str, ...]
     ranks: tuple[int, ...] | None
+
+    def to_json(self) -> dict[str, Any]:
+        ranks = None if self.ranks is None else list(self.ranks)
+        return {"pattern": self.pattern, "category": next(iter(self.categories), None), "ranks": ranks}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +49,13 @@ class Order:
     arguments: Arguments = field(default_factory=dict)
     nproc: int = 0
     backend: str = "auto"
-    expected: Expected | None = None  # None: what the scenario itself promises
+    expected: Expected | None = None  # None: the verdict that the scenario itself promises
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """An order that can be run here: the plan, what must come out, and what was settled on the way."""
+    """An order that can be run here: the plan, the expected verdict, and the decisions on the way."""
 
     plan: Plan
     expected: Expected
@@ -73,7 +70,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a replay showed."""
+    """The outcome of a replay."""
 
     scenario: str
     outcome: str
@@ -98,192 +95,164 @@ class Result:
         return asdict(self)
 
 
-# ── what is to be done ──────────────────────────────────────────────────────────────────────────────────────
-
-
 def promised(row: Scenario, arguments: Arguments) -> Expected:
-    """What the scenario proves with these arguments."""
-    shown = [name for name, needed in _narrow(row) if all(arguments.get(key) == value for key, value in needed.items())]
+    """Return the verdict that the scenario promises with these arguments."""
+    shown = [name for name, needed in row.proves.items() if needed and needed.items() <= arguments.items()]
+    pattern = max(shown, key=lambda name: len(row.proves[name]), default=row.pattern)
     rank = int(arguments.get("rank", row.arguments.get("rank", 1)))
     ranks = {"rank": (rank,), "any": None, "none": ()}[row.culprit]
-    return Expected(shown[0] if shown else row.pattern, (row.category, *row.also) if row.category else (), ranks)
-
-
-def _narrow(row: Scenario) -> list[tuple[str, Arguments]]:
-    """The patterns that arguments bring about, the most particular first."""
-    return sorted(((name, needed) for name, needed in row.proves.items() if needed), key=lambda item: -len(item[1]))
+    return Expected(pattern, (row.category, *row.also) if row.category else (), ranks)
 
 
 def prepare(order: Order) -> Ready | Result:
-    """Settle backend, ranks and expectation; a `Result` where it cannot run here."""
+    """Decide on backend, ranks and expected verdict; return a `Result` if it cannot run here."""
     row, notes, arguments = order.scenario, list(order.notes), dict(order.arguments)
     needs = able.missing(row)
-    wants: Wants | None = None
-    # asked for: nothing of the machine is needed
-    if row.fallback and row.fallback.arguments.items() <= arguments.items():
-        needs, wants = [need for need in needs if need == able.INSTALL], Wants()
     expected = order.expected or promised(row, arguments)
-    if needs and row.fallback and needs != [able.INSTALL]:
-        notes.append(f"{needs[0]}; {row.fallback.lost}")
-        needs, wants, arguments = [], Wants(), {**row.fallback.arguments, **arguments}
-        expected = replace(expected, pattern=row.fallback.pattern)
+    row_here = row
+    if row.fallback and needs != [able.INSTALL]:
+        asked = row.fallback.arguments.items() <= arguments.items()
+        if needs and not asked:
+            notes.append(f"{needs[0]}; {row.fallback.lost}")
+            arguments = {**row.fallback.arguments, **arguments}
+            expected = replace(expected, pattern=row.fallback.pattern)
+        if needs or asked:  # the fallback needs nothing of the machine
+            needs, row_here = [], replace(row, wants=Wants())
     if not needs:
         chosen = able.transport(row, order.backend, order.nproc)
         if chosen.backend == "nccl" and row.id != "nccl-without-gpu" and not able.gpus():
             needs = [able.NO_GPU]
-    if needs:
-        return _could_not(order, needs, tuple(notes), expected)
-    plan = planned(row, {**arguments, "backend": chosen.backend}, chosen.nproc)
-    if plan.rank >= plan.nproc:
-        return _could_not(
-            order, [f"rank {plan.rank} cannot be at fault among {plan.nproc} ranks"], tuple(notes), expected
-        )
-    return Ready(replace(plan, wants=wants), expected, chosen.backend, (chosen.why, *notes))
+    if not needs:
+        plan = planned(row_here, {**arguments, "backend": chosen.backend}, chosen.nproc)
+        if plan.rank < plan.nproc:
+            return Ready(plan, expected, chosen.backend, (chosen.why, *notes))
+        needs = [f"rank {plan.rank} cannot be at fault among {plan.nproc} ranks"]
+    return _could_not_run(order, needs, notes, expected)
 
 
 def written(order: Order) -> Plan:
-    """The plan to write down: nothing is asked of this machine,
-    and backend auto is what the scenario was made with."""
+    """Return the plan of an order for a script, whatever this machine has; backend auto is the scenario's own."""
     row = order.scenario
     backend = row.backend if order.backend == "auto" else able.transport(row, order.backend, order.nproc).backend
     return planned(row, {**order.arguments, "backend": backend}, order.nproc)
 
 
-def _could_not(order: Order, needs: Sequence[str], notes: tuple[str, ...], expected: Expected) -> Result:
-    row = order.scenario
-    text = f"{HEADS['could-not-run']}: {'; '.join(needs)}."
-    facts = (
-        row.id,
+def _could_not_run(order: Order, needs: Sequence[str], notes: Sequence[str], expected: Expected) -> Result:
+    return Result(
+        order.scenario.id,
         "could-not-run",
-        text,
+        f"Could not run here: {'; '.join(needs)}.",
         order.backend,
-        order.nproc or row.nproc,
+        order.nproc or order.scenario.nproc,
         dict(order.arguments),
-        _told(expected),
+        expected.to_json(),
+        needs=tuple(needs),
+        notes=tuple(notes),
     )
-    return Result(*facts, needs=tuple(needs), notes=notes)
 
 
-def _told(expected: Expected) -> dict[str, Any]:
-    ranks = None if expected.ranks is None else list(expected.ranks)
-    return {
-        "pattern": expected.pattern,
-        "category": expected.categories[0] if expected.categories else None,
-        "ranks": ranks,
-    }
+def verify(
+    ready: Ready, keep: Path | None = None, progress: Progress | None = None, sample: tuple[Path, str] | None = None
+) -> Result:
+    """Run it, analyze its logs, compare.
 
-
-# ── doing it ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def verify(ready: Ready, keep: Path | None = None, progress: Progress | None = None) -> Result:
-    """Run it, analyse its logs, compare. `keep`: a folder, new or empty, that gets the logs."""
+    `keep`: a folder, new or empty, that gets the logs. `sample`: a new folder that becomes a sample incident, and
+    the command that makes it again.
+    """
     began = time.monotonic()
+    forms = ("dmesg_iso",) if "kernel-log" in ready.plan.scenario.needs else ()
     try:
         with run(ready.plan, progress) as ran, tempfile.TemporaryDirectory(dir=ran.place.folder) as folder:
-            logs = keep or Path(folder)
-            ran.kernel = _own_records(ran)
-            save(ran, logs, ("dmesg_iso",))
-            document = analysed(logs)
+            logs = sample[0] / "logs" if sample else keep or Path(folder)
+            if sample:
+                write_sample(ran, sample[0], forms, sample[1])
+            else:
+                save(ran, logs, forms)
+            document = analyzed(logs)
+    except DidNotFail as error:
+        return replace(judged(ready, {"verdict": {"outcome": "healthy"}}), notes=(error.message,))
     except CannotIsolate as error:
         order = Order(ready.plan.scenario, ready.plan.arguments, ready.plan.nproc, ready.backend)
-        return _could_not(order, [str(error)], ready.notes, ready.expected)
-    notes = ready.notes + (
-        (f"it did not end by itself and was {ran.ended_from_outside}",) if ran.ended_from_outside else ()
-    )
-    result = judged(ready, document, notes)
+        return _could_not_run(order, [str(error)], ready.notes, ready.expected)
+    ended = (f"it did not end by itself and was {ran.ended_from_outside}",) if ran.ended_from_outside else ()
     return replace(
-        result,
+        judged(ready, document, ready.notes + ended),
         exits=dict(ran.exits),
         seconds=round(time.monotonic() - began, 1),
-        logs=str(keep) if keep else None,
+        logs=str(logs) if keep or sample else None,
     )
 
 
-def _own_records(ran: Ran) -> list[str]:
-    """The kernel's log where the scenario is about it,
-    less what it says of other processes of this machine."""
-    return kernel.of_processes(ran.kernel, ran.seen) if "kernel-log" in ran.plan.scenario.needs else []
-
-
-def analysed(logs: Path) -> dict[str, Any]:
-    """The incident document of these logs; that of a run which wrote nothing says so."""
+def analyzed(logs: Path) -> dict[str, Any]:
+    """Return the incident document of these logs, with a headline of its own for a run that wrote nothing."""
     from postmortem.analyze import analyze
 
     try:
         incident = analyze([str(logs)])
     except NothingReadable:
         return {"verdict": {"outcome": "undetermined", "headline": "The run wrote nothing that could be read."}}
-    if incident.interrupted:  # what was read until then is no verdict on the replay
+    if incident.interrupted:  # a verdict on the first part of the logs is none on the replay
         raise KeyboardInterrupt
     return dict(incident.document)
 
 
 def judged(ready: Ready, document: Mapping[str, Any], notes: tuple[str, ...] = ()) -> Result:
-    """Compare the verdict on the replay's logs with what was expected."""
+    """Compare the verdict on the replay's logs with the expected one."""
     plan, expected = ready.plan, ready.expected
     verdict = document.get("verdict", {})
     found = {name: verdict.get(name) for name in ("outcome", "pattern", "category", "headline", "confidence")}
-    found["ranks"] = list((verdict.get("culprit") or {}).get("ranks") or [])
+    found["ranks"] = _ranks(verdict)
     differs = differences(expected, document)
     outcome = "different" if differs else "reproduced"
     if verdict.get("outcome") == "healthy" and expected.pattern:
         outcome = "did-not-fail"
-    text = _sentence(outcome, expected, found, differs)
-    arguments = dict(plan.arguments)
     return Result(
         plan.scenario.id,
         outcome,
-        text,
+        _sentence(outcome, expected, found, differs),
         ready.backend,
         plan.nproc,
-        arguments,
-        _told(expected),
+        dict(plan.arguments),
+        expected.to_json(),
         found,
         differs,
-        (),
-        notes,
+        notes=notes,
     )
 
 
+def _ranks(verdict: Mapping[str, Any]) -> list[int]:
+    return list((verdict.get("culprit") or {}).get("ranks") or [])
+
+
 def differences(expected: Expected, document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Which of pattern, category and ranks do not agree."""
+    """Return which of pattern, category and ranks do not agree."""
     verdict = document.get("verdict", {})
     if expected.pattern is None:
         return () if verdict.get("outcome") == "healthy" else ("outcome",)
-    ranks = list((verdict.get("culprit") or {}).get("ranks") or [])
     seen = {verdict.get("pattern")}
-    # where no cause is found, the symptom that was promised must be among what was seen
+    # if no cause is found, the promised symptom must be in the chain
     if verdict.get("pattern") is None:
         seen = {row.get("pattern") for row in document.get("chain", [])}
     agree = {
         "pattern": expected.pattern in seen,
         "category": verdict.get("category") in expected.categories,
-        "ranks": expected.ranks is None or list(expected.ranks) == ranks,
+        "ranks": expected.ranks is None or list(expected.ranks) == _ranks(verdict),
     }
     return tuple(name for name, same in agree.items() if not same)
 
 
 def _sentence(outcome: str, expected: Expected, found: Mapping[str, Any], differs: Sequence[str]) -> str:
-    head = HEADS[outcome]
-    if outcome == "reproduced":
-        if expected.pattern is None:
-            return f"{head}: the run ended well, and the verdict on its logs is that nothing failed."
-        who = f", rank {expected.ranks[0]} to blame" if expected.ranks else ""
-        return f"{head}: the verdict on the replay's logs is {expected.pattern} ({found['category']}){who}."
     if outcome == "did-not-fail":
-        return f"{head}: {expected.pattern} was expected, and the replay ended well."
-    wanted = {
-        "pattern": expected.pattern,
-        "category": "/".join(expected.categories),
-        "ranks": expected.ranks,
-        "outcome": "healthy",
-    }
-    parts = [f"{name} {_value(wanted[name])} was expected, {_value(found[name])} came" for name in differs]
-    return f"{head}: {'; '.join(parts)}."
+        return f"Did not fail: {expected.pattern} was expected, and the replay ended well."
+    if outcome == "different":
+        wanted = expected.to_json() | {"category": "/".join(expected.categories), "outcome": "healthy"}
+        parts = [f"{name} {_value(wanted[name])} was expected, {_value(found[name])} came" for name in differs]
+        return f"Another failure: {'; '.join(parts)}."
+    if expected.pattern is None:
+        return "Reproduced: the run ended well, and the verdict on its logs is that nothing failed."
+    who = f", rank {expected.ranks[0]} to blame" if expected.ranks else ""
+    return f"Reproduced: the verdict on the replay's logs is {expected.pattern} ({found['category']}){who}."
 
 
 def _value(value: object) -> str:
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value)) or "none"
-    return "none" if value is None else str(value)
+    return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value or "none")

@@ -1,10 +1,10 @@
-"""Incident -> what people and programs read.
+"""An incident in the formats that people and programs read.
 
     render_html(incident)      -> one self-contained HTML file
-    render_markdown(incident)  -> text for a ticket, at most 60,000 characters; 3,000 where it is to be brief
+    render_markdown(incident)  -> text for a ticket, at most 60,000 characters; 3,000 with brief=True
     render_json(incident)      -> the fixed document
     render_terminal(incident)  -> the verdict at 80 columns
-    render_verbose(incident)   -> how the verdict came about
+    render_verbose(incident)   -> how the verdict was reached
     render_brief(incident)     -> the verdict as JSON of at most 8 KB
     render_ndjson(incident)    -> the events, one a line; Timesketch reads them
     render_csv(incident)       -> the same for spreadsheets and notebooks
@@ -14,8 +14,7 @@
     render_junit(incident)     -> the verdict as a test result
     card(document)             -> a few lines of HTML for notebooks
 
-Each is a pure function of the incident. Nothing is imported before it is asked for:
-`--help` must not pay for jinja2.
+Each is a pure function of the incident. A module is imported at its first use: `--help` must not pay for jinja2.
 """
 
 from __future__ import annotations
@@ -24,41 +23,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from postmortem.report.brief import render_brief
-    from postmortem.report.csv import render_csv
-    from postmortem.report.github import render_github
-    from postmortem.report.html import render_html
-    from postmortem.report.json import render_json
-    from postmortem.report.junit import render_junit
-    from postmortem.report.markdown import render_markdown
-    from postmortem.report.ndjson import render_ndjson
-    from postmortem.report.notebook import card
-    from postmortem.report.parquet import render_parquet
-    from postmortem.report.terminal import render_terminal
-    from postmortem.report.trace import render_trace
-    from postmortem.report.verbose import render_verbose
     from postmortem.report.view import Incident
 
-__all__ = [
-    "card",
-    "render",
-    "render_brief",
-    "render_csv",
-    "render_github",
-    "render_html",
-    "render_json",
-    "render_junit",
-    "render_markdown",
-    "render_ndjson",
-    "render_parquet",
-    "render_terminal",
-    "render_trace",
-    "render_verbose",
-]
+_MODULES = {
+    "brief": ("render_brief",),
+    "ci": ("render_github", "render_junit"),
+    "exports": ("render_csv", "render_ndjson", "render_parquet", "render_trace"),
+    "html": ("render_html",),
+    "json": ("render_json",),
+    "markdown": ("render_markdown",),
+    "notebook": ("card",),
+    "terminal": ("render_terminal", "render_verbose"),
+}
 
 
 def render(incident: Incident, form: str, brief: bool = False) -> str | bytes:
-    """Return what `--format` writes; `brief` is known of JSON and Markdown."""
+    """Return the output of `--format`; JSON and Markdown have a brief form."""
     if form == "md":
         from postmortem.report.markdown import render_markdown
 
@@ -68,7 +48,7 @@ def render(incident: Incident, form: str, brief: bool = False) -> str | bytes:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "notebook" if name == "card" else name.removeprefix("render_")
-    return getattr(import_module(f"{__name__}.{module}"), name)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,10 +1,9 @@
-"""The incident -> its verdict as JSON of at most 8 KB, for agents and chat:
-what failed, why, the proof, what to do, what is missing (`postmortem.model.contract.Brief`).
+"""The verdict as JSON of at most 8 KB, for agents and chat: what failed, why, the proof, the actions, the missing logs.
 
     {"schema": "postmortem/brief/1", "headline": "Rank 3 …", "evidence": [{"where": "dmesg.txt:81", …}], …}
 
-What does not fit is shortened evenly, item by item; `more` counts what was left out.
-Texts of logs are quoted data: whoever hands them to a model should say so.
+Items that do not fit are shortened evenly; `more` counts those left out. Texts of logs are quoted data: a caller that
+passes them to a model should declare them as such. `postmortem.model.contract.Brief` is its type.
 """
 
 from __future__ import annotations
@@ -13,20 +12,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from postmortem.model.contract.brief import SCHEMA
-from postmortem.report import attempts, collective, recurrence, text, view
 from postmortem.report import json as plain
+from postmortem.report import summary, text, view
 
 LIMIT = 8192
-SIZES = (
-    (10, 400),
-    (8, 240),
-    (6, 160),
-    (4, 120),
-    (3, 90),
-    (2, 60),
-    (1, 40),
-    (0, 40),
-)  # how many items, how many characters of each
+# number of items, and characters of each
+SIZES = ((10, 400), (8, 240), (6, 160), (4, 120), (3, 90), (2, 60), (1, 40), (0, 40))
 
 
 def render_brief(incident: view.Incident) -> str:
@@ -49,29 +40,21 @@ def _brief(document: view.Document, items: int, wide: int) -> dict[str, Any]:
         **{name: _short(verdict.get(name), 80) for name in ("outcome", "category", "pattern", "confidence")},
         "headline": text.sentence(view.headline(document), max(wide, 200)),
         "culprit": {name: found[:many] for name, found in culprit.items()},
-        "collective": text.sentence(collective.sentence(document), max(wide, 200)),
-        "attempts": [text.sentence(life.line, wide) for life in attempts.attempts(document)[: max(items, 1)]],
+        "collective": text.sentence(summary.collective(document), max(wide, 200)),
+        "attempts": [text.sentence(found.line, wide) for found in summary.attempts(document)[: max(items, 1)]],
         "because": [text.sentence(item, wide) for item in because[:items]],
-        "actions": [
-            text.sentence(f"{lead}. {said}" if lead else said, wide)
-            for lead, said in view.todo(document)[: max(items, 1)]
-        ],
+        "actions": [text.sentence(action, wide) for action in view.action_lines(document)[: max(items, 1)]],
         "evidence": [_proof(proof, wide) for proof in proofs[: max(items, 1)]],
         "chain": [_step(step, wide) for step in chain[:items]],
         "missing": [{name: _short(item.get(name), wide) for name in ("what", "how")} for item in missing[:items]],
         "incomplete": text.sentence(view.incomplete(document), 200),
         "fingerprint": _short(document.get("fingerprint"), 80),
-        "history": text.sentence(recurrence.sentence(document), max(wide, 200)),
+        "history": text.sentence(summary.history(document), max(wide, 200)),
     }
     if (attempt := view.whole(verdict.get("attempt"))) is not None:
         brief["attempt"] = attempt
-    whole: dict[str, Sequence[Any]] = {
-        "because": because,
-        "evidence": proofs,
-        "chain": chain,
-        "missing": missing,
-        **culprit,
-    }
+    whole: dict[str, Sequence[Any]] = {"because": because, "evidence": proofs, "chain": chain, "missing": missing}
+    whole |= culprit
     shown = {**brief, **brief["culprit"]}
     more = {name: n for name, found in whole.items() if (n := len(found) - len(shown[name])) > 0}
     if code := view.part(verdict, "culprit").get("code"):
@@ -80,19 +63,13 @@ def _brief(document: view.Document, items: int, wide: int) -> dict[str, Any]:
 
 
 def _culprit(found: dict[str, Any]) -> dict[str, list[Any]]:
-    """What is known of it: numbers as numbers."""
-    told: dict[str, list[Any]] = {
-        "ranks": _numbers(found.get("ranks")),
+    known: dict[str, list[Any]] = {
+        "ranks": view.numbers(found.get("ranks")),
         "hosts": [text.line(name, 80) for name in view.words(found.get("hosts"))],
         "gpus": [text.line(name, 80) for name in view.words(found.get("gpus"))],
-        "pids": _numbers(found.get("pids")),
+        "pids": view.numbers(found.get("pids")),
     }
-    return {name: values for name, values in told.items() if values}
-
-
-def _numbers(values: object) -> list[int]:
-    every = values if isinstance(values, list | tuple) else ()
-    return [n for n in map(view.whole, every) if n is not None]
+    return {name: values for name, values in known.items() if values}
 
 
 def _short(value: object, wide: int) -> str | None:
@@ -105,18 +82,17 @@ def _proof(proof: view.Proof, wide: int) -> dict[str, Any]:
         "text": text.line(proof.text, wide),
         "time": _short(proof.time, 40),
         "rank": proof.rank,
+        "host": text.line(proof.host, 80) or None,
+        "pattern": text.line(proof.pattern, 80) or None,
     }
-    found |= {"host": text.line(proof.host, 80) or None, "pattern": text.line(proof.pattern, 80) or None}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def _step(step: view.Step, wide: int) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    found = {
         "role": text.line(step.role, 20),
         "who": text.line(step.who, 80),
         "pattern": text.line(step.pattern, 80),
-    }
-    found |= {
         "because": text.sentence(step.because, wide),
         "evidence": [text.line(proof.address, 200) for proof in step.proofs[:2]],
     }

@@ -1,10 +1,9 @@
-"""The events of an incident, one row each, as they may be shown.
+"""The events of an incident without secrets, one row each.
 
     Row(time=1795209228.704, sigma=0.004, host="node-b", rank=3, severity="fatal", text="… Killed …", …)
 
-They come from the timeline or, where a report is made from a document alone, from its evidence. The page
-takes rows; outputs that hold all events take a frame, and so pay for the import of pandas (0.3 s), which the
-page of a small incident need not.
+They come from the timeline or, if there is only a document, from its evidence. The page uses rows; outputs of all
+events use a frame, which costs the import of pandas (0.3 s).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Place = tuple[str, int | None]  # source and line
 
 
 class Row(NamedTuple):
-    """An event as the picture needs it. `time` is NaN where no clock places it."""
+    """An event for the picture. `time` is NaN where it is not known."""
 
     time: float
     sigma: float
@@ -46,6 +45,10 @@ class Row(NamedTuple):
         return self.source, self.line
 
     @property
+    def badness(self) -> tuple[int, str]:
+        return SEVERITIES.index(self.severity), self.pattern
+
+    @property
     def address(self) -> str:
         return self.source if self.line is None else f"{self.source}:{self.line}"
 
@@ -54,29 +57,26 @@ _NOTHING: dict[str, list[Any]] = {name: [] for name in Row._fields}
 
 
 def read_events(incident: view.Incident) -> list[Row]:
-    """All events as they may be shown, in no order;
-    those of the evidence alone where the timeline is no longer at hand."""
+    """Return all events, in no order; only those of the evidence where there is no timeline."""
     return list(map(Row, *_shown(incident, ordered=False).values()))  # three times as fast as row by row
 
 
 def frame(incident: view.Incident) -> pd.DataFrame:
-    """The same as a frame, for outputs that hold all of them: by time, those without one last, lines of one
-    file in their order. Columns are the fields of `Row`; `time` is NaN and `rank` and `line` are missing
-    where they are not known, and no text is.
-    """
+    """Return the same as a frame by time, events without one last, lines of one file in their order. Columns are the
+    fields of `Row`; an unknown `time` is NaN, an unknown `rank` or `line` is missing."""
     found = framed(_shown(incident, ordered=True))
     return found.sort_values("time", kind="stable", ignore_index=True)
 
 
 def _shown(incident: view.Incident, ordered: bool) -> dict[str, list[Any]]:
     columns = _columns(incident, ordered)
-    # as written: the user asked for it (`--no-redact`)
+    # as_written: with --no-redact
     done = getattr(incident, "as_written", False) or getattr(incident, "redacted", False)
     return columns if done else _redacted(columns)
 
 
 def _columns(incident: view.Incident, ordered: bool) -> dict[str, list[Any]]:
-    """The fields of `Row`, a list each."""
+    """Return the fields of `Row`, a list each."""
     timeline = incident.timeline
     if timeline is None:
         verdict = view.part(incident.document, "verdict")
@@ -84,15 +84,15 @@ def _columns(incident: view.Incident, ordered: bool) -> dict[str, list[Any]]:
         cited = enumerate(view.rows(verdict.get("evidence")))
         rows = [_from_evidence(item, severities[min(place, len(severities) - 1)]) for place, item in cited]
         return dict(zip(Row._fields, map(list, zip(*rows, strict=True)), strict=True)) if rows else _NOTHING
-    time, sigma, host, rank, kind, severity, pattern, said, source, line, _ = timeline.columns(ordered)
+    time, sigma, host, rank, kind, severity, pattern, words, source, line, _ = timeline.columns(ordered)
     return {
         "time": [float(value) if isinstance(value, int | float) else math.nan for value in time],
-        "sigma": [float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0 for value in sigma],
+        "sigma": [text.finite(value) for value in sigma],
         "host": _words(host),
         "rank": _numbers(rank),
         "severity": [value if value in SEVERITIES else "info" for value in severity],
         "pattern": _words(pattern),
-        "text": _words(said),
+        "text": _words(words),
         "source": _words(source),
         "line": _numbers(line),
         "kind": _words(kind),
@@ -104,7 +104,7 @@ def _words(values: Iterable[Any]) -> list[str]:
 
 
 def _numbers(values: Iterable[Any]) -> list[int | None]:
-    """A column of numbers with a gap in it comes back as floats, its gaps as NaN."""
+    """Convert a column of numbers, which has floats if a number is missing (NaN)."""
     return [
         value if type(value) is int else int(value) if isinstance(value, int | float) and math.isfinite(value) else None
         for value in values
@@ -112,37 +112,34 @@ def _numbers(values: Iterable[Any]) -> list[int | None]:
 
 
 def _redacted(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """The columns as they may be shown. Unlike the document, a timeline holds the logs' own words.
+    """Return the columns without secrets.
 
-    New marks have no numbers: they would be counted over other texts than the document's,
-    and equal numbers would lie.
+    Marks have no numbers, which would count other texts than those of the document.
     """
-    said = list(dict.fromkeys(word for name in ("host", "text", "source") for word in columns[name]))
+    words = list(dict.fromkeys(word for name in ("host", "text", "source") for word in columns[name]))
     redactor = Redactor()
-    cleaned = redactor.texts(said)
-    if cleaned == said:
+    cleaned = redactor.texts(words)
+    if cleaned == words:
         return columns
-    # what was learnt where a secret is named may stand bare in an earlier line
-    cleaned = redactor.texts(said)
+    cleaned = redactor.texts(words)  # a secret that was learned from its name may be alone in an earlier line
     new = {
         word: _MARK.sub(r"[REDACTED:\1]", found) if word != found else word
-        for word, found in zip(said, cleaned, strict=True)
+        for word, found in zip(words, cleaned, strict=True)
     }
     return columns | {name: [new[word] for word in columns[name]] for name in ("host", "text", "source")}
 
 
 def _from_evidence(item: Mapping[str, Any], severity: str) -> Row:
     moment = text.epoch(item.get("time"))
-    sigma = item.get("uncertainty_s")
-    host, pattern, said = _words(map(item.get, ("host", "pattern", "text")))
+    host, pattern, words = _words(map(item.get, ("host", "pattern", "text")))
     return Row(
         time=math.nan if moment is None else moment,
-        sigma=float(sigma) if isinstance(sigma, int | float) and math.isfinite(sigma) else 0.0,
+        sigma=text.finite(item.get("uncertainty_s")),
         host=host,
         rank=_numbers([item.get("rank")])[0],
         severity=severity,
         pattern=pattern,
-        text=said,
+        text=words,
         source=view.known(item.get("source")),
         line=view.whole(item.get("line")),
     )

@@ -1,56 +1,38 @@
-"""The incident -> one self-contained HTML file that can be attached to a ticket and opened anywhere.
+"""The incident as one self-contained HTML file that can be attached to a ticket and opened anywhere.
 
-No network, no fonts, no inline handlers: the page's own style and script are named by their hashes in the
-content security policy, so that nothing else can run even if it got in. Log text reaches the page through
-autoescape only, and what would act instead of show is written out first (`text.visible`). The document itself
-is embedded as data for programs:
+No network, no fonts, no inline handlers: the content security policy names the page's own styles and scripts by their
+hashes, so that nothing else can run. Log text gets into the page only through autoescape, and characters that act are
+written out first (`text.visible`). The document is embedded as data for programs:
 
     <script type="application/json" id="postmortem-incident">{"schema":"postmortem/incident/1", …}</script>
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import html
-import re
-from collections.abc import Iterable
-from functools import lru_cache
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from postmortem.errors import ours
-from postmortem.report import (
-    attempts,
-    collective,
-    columns,
-    labels,
-    lanes,
-    ranks,
-    recurrence,
-    shorten,
-    stands,
-    svg,
-    text,
-    view,
-)
-from postmortem.report import json as plain
-from postmortem.report.events import read_events
-from postmortem.report.markdown import render_markdown
-from postmortem.report.parts import Parts
+from postmortem.report import columns, groups, labels, lanes, summary, svg, text, view
+from postmortem.report.events import Row, read_events
+from postmortem.report.markdown import guarded, render_markdown
+from postmortem.report.templates import ROWS, cited_of, embedded, environment, policy, sheets
 from postmortem.system import resources
 from postmortem.system.process import uncollected
 
 if TYPE_CHECKING:
-    from jinja2 import Environment, Template
+    from jinja2 import Template
 
 MAX_SOURCES = 300
 MAX_PROOFS = 60
 MAX_GROUPS = 200
-STEPS = 8  # of the chain that stand open
-ALIKE = 8  # lines of one step from which on one speaks for all
-CLOCKS = 4  # that stand open without a look at their state
-CITED = 3  # lines of each other step that stand open
-ROWS = 12  # of a table that stand open; what is longer is folded, on paper too
+CLOCKS = 4  # outside of a fold whatever their state
+# a document with more rows of ranks, files and clocks is embedded with the first of each
+EMBEDDED_ROWS = 3000
+EMBEDDED = {"ranks": (500, "rank"), "sources": (300, "file"), "clocks": (200, "clock")}
+EMBEDDED_SOURCES = 8  # of each clock
 
 
 def render_html(incident: view.Incident) -> str:
@@ -62,6 +44,7 @@ def render_html(incident: view.Incident) -> str:
     try:
         with uncollected():
             parts = page(incident)
+        texts = {"text": render_markdown(incident), "brief": render_markdown(incident, brief=True)}
         return template().render(
             parts,
             policy=policy((style, dark), (theme, script)),
@@ -69,23 +52,21 @@ def render_html(incident: view.Incident) -> str:
             dark=Markup(dark),
             theme=Markup(theme),
             script=Markup(script),
-            document=Markup(embedded(shorten.fitting(incident.document))),
-            markdown=Markup(
-                embedded({"text": render_markdown(incident), "brief": render_markdown(incident, brief=True)})
-            ),
+            document=Markup(embedded(fitting(incident.document))),
+            markdown=Markup(embedded(texts)),
         )
     except Exception as error:  # the verdict is worth more than the page
         return _bare(incident, ours(error))
 
 
-def _bare(incident: view.Incident, why: str) -> str:
-    """A page without a layout: the verdict, what went wrong, and the document for programs."""
-    said, told = (html.escape(text.sentence(words, 600)) for words in (view.headline(incident.document), why))
+def _bare(incident: view.Incident, error: str) -> str:
+    """Return a page without a layout: the verdict, the error, and the document for programs."""
+    title, reason = (html.escape(text.sentence(words, 600)) for words in (view.headline(incident.document), error))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'">\n'
-        f"<title>{said}</title>\n</head>\n<body>\n<h1>{said}</h1>\n"
-        f"<p><strong>Incomplete.</strong> The page: {told}. What follows is the report as Markdown.</p>\n"
+        f"<title>{title}</title>\n</head>\n<body>\n<h1>{title}</h1>\n"
+        f"<p><strong>Incomplete.</strong> The page: {reason}. What follows is the report as Markdown.</p>\n"
         f"<pre>{html.escape(render_markdown(incident))}</pre>\n"
         f'<script type="application/json" id="postmortem-incident">{embedded(incident.document)}</script>\n'
         "</body>\n</html>\n"
@@ -93,176 +74,62 @@ def _bare(incident: view.Incident, why: str) -> str:
 
 
 def replay_section(replay: dict[str, Any]) -> str:
-    """The part of the page that a replay adds to, by itself."""
+    """Return the part of the page that a replay adds to, alone."""
     return environment().get_template("replay.html").render(replay=replay).rstrip("\n") + "\n"
 
 
-def sheets() -> tuple[str, str, str]:
-    """The style of a page, what dark mode changes, and the script that chooses it."""
-    folder = resources.folder("reports")
-    style, dark, theme = (
-        (folder / name).read_text(encoding="utf-8")
-        for name in ("styles/report.css", "styles/dark.css", "scripts/theme.js")
-    )
-    style, dark = (re.sub(r"\s*([{};,])\s*", r"\1", sheet) for sheet in (style, dark))  # blanks are for us
-    return style, dark, theme
-
-
-def policy(styles: Iterable[str], scripts: Iterable[str]) -> str:
-    """What a page may load and run: its own, by their names, and nothing else."""
-    own, run = (" ".join(f"'{digest(content)}'" for content in those) for those in (styles, scripts))
-    return f"default-src 'none'; style-src {own}; script-src {run}; base-uri 'none'; form-action 'none'"
-
-
-def digest(content: str) -> str:
-    """The name of a style or script in a content security policy."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
-
-
-def embedded(value: Any) -> str:
-    """JSON that can stand in a <script>: without <, > and &,
-    no text in it can end the element or open a comment."""
-    return plain.dump(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-@lru_cache(maxsize=1)
 def template() -> Template:
-    """The page before it is filled in. Compiling it takes a tenth of a second."""
+    """Return the template of the page."""
     return environment().get_template("report.html")
 
 
-def environment() -> Environment:
-    """What fills in templates: autoescape, and nothing that acts leaves as it is."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    from postmortem.report.compiled import Compiled
-
-    made = Environment(
-        loader=FileSystemLoader(resources.folder("reports") / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        finalize=_shown,
-        bytecode_cache=Compiled(),
-    )
-    made.filters.update(
-        line=text.line, sentence=text.sentence, plural=text.plural, seconds=text.seconds, size=text.size
-    )
-    made.filters.update(offset=view.offset, zone=_zone)
-    made.globals.update(glyphs=svg.GLYPHS, meanings=labels.STATES, broad=f"{text.BROAD:.0f}")
-    made.globals.update(steps=STEPS, rows=ROWS, told=_told, most=_most)
-    return made
-
-
-def _shown(value: Any) -> Any:
-    """The last gate before autoescape: nothing leaves as a character that acts.
-    Markup is our own and already through it."""
-    if value is None:
-        return ""
-    return text.visible(value) if type(value) is str else value
+# ── the page ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def page(incident: view.Incident) -> dict[str, Any]:
-    """Everything the template lays out."""
+    """Return the variables of the template. An internal error costs one part of the page, and is named."""
     from markupsafe import Markup
 
-    document, parts = incident.document, Parts()
-    events = parts.rows("the events", lambda: read_events(incident))
-    block = parts.get("the timeline", lambda: columns.block(document, events), None)
-    picture = parts.get("the timeline", lambda: lanes.picture(document, events), None)
-    drawing = parts.get("the timeline", lambda: svg.draw(picture) if picture else "", "")
-    proofs = parts.rows("the evidence", lambda: view.proofs(document))
-    chain = parts.rows("the chain", lambda: view.steps(document))
-    groups = parts.rows("the ranks", lambda: ranks.rank_groups(document))
-    clocks = sorted(view.rows(document.get("clocks")), key=_trusted)[:MAX_SOURCES]
-    told = {
+    document = incident.document
+    failed: list[str] = []
+
+    def rows(name: str, make: Callable[[], list[Any]]) -> list[Any]:
+        return guarded(name, make, list[Any](), failed)
+
+    events: list[Row] = rows("the events", lambda: read_events(incident))
+    block = guarded("the timeline", lambda: columns.block(document, events), None, failed)
+    picture = guarded("the timeline", lambda: lanes.picture(document, events), None, failed)
+    drawing = guarded("the timeline", lambda: svg.draw(picture) if picture else "", "", failed)
+    proofs = rows("the evidence", lambda: view.proofs(document))
+    chain = rows("the chain", lambda: view.steps(document))
+    ranks = rows("the ranks", lambda: groups.rank_groups(document))
+    # clocks that were not aligned come first, and outside of the fold together with one that was
+    clocks = sorted(view.rows(document.get("clocks")), key=_is_aligned)[:MAX_SOURCES]
+    in_doubt = sum(not _is_aligned(clock) for clock in clocks)
+    sources = view.rows(document.get("sources"))
+    parts = {
         **_verdict(document),
-        **_made(document),
         "proofs": proofs[:MAX_PROOFS],
         "unshown": len(proofs) - MAX_PROOFS,
         "cited": _cited(chain) if chain else {proof.index for proof in proofs[:MAX_PROOFS]},
         "chain": chain,
-        "findings": parts.rows("the findings", lambda: view.steps(document, "findings")),
+        "findings": rows("the findings", lambda: view.steps(document, "findings")),
         "alternatives": view.rows(document.get("alternatives")),
         "picture": picture if drawing else None,
         "drawing": Markup(drawing),
         "block": Markup(block.data) if block else "",
         "thinned": block.notes if block else (),
-        "moments": parts.rows("the timeline", lambda: lanes.moments(events)),
-        "groups": groups[:MAX_GROUPS],
-        "ungrouped": len(groups) - MAX_GROUPS,
-        "states": parts.get("the ranks", lambda: ranks.states(document), dict[str, int]()),
-        "stands": parts.rows("the stacks", lambda: stands.stands(document)),
-        "compared": parts.rows("the stacks", lambda: stands.compared(document)),
+        "moments": rows("the timeline", lambda: lanes.moments(events)),
+        "groups": ranks[:MAX_GROUPS],
+        "ungrouped": len(ranks) - MAX_GROUPS,
+        "states": guarded("the ranks", partial(groups.states, document), dict[str, int](), failed),
+        "stacks": rows("the stacks", lambda: groups.stacks(document)),
+        "compared": rows("the stacks", lambda: groups.compared(document)),
         "clocks": clocks,
-        "open": _in_doubt(clocks),
+        "open": len(clocks) if len(clocks) <= CLOCKS else min(in_doubt + 1, ROWS),
         "others": view.rows(document.get("other_jobs")),
         "replay": view.part(document, "replay"),
-        "cut": shorten.said(document),
-    }
-    told["incomplete"] = " ".join(filter(None, [told["incomplete"], *map(_closed, parts.failed)]))
-    return told
-
-
-def _closed(words: str) -> str:
-    return text.sentence(words, 300).rstrip(".") + "."
-
-
-def _cited(chain: list[view.Step]) -> set[int]:
-    """The evidence that the chain rests on; the first of it always, a few lines of each step."""
-    shown = (proof.index for step in chain for proof in step.proofs[: _told(step)])
-    return {0} | {index for index in shown if index < MAX_PROOFS}
-
-
-def _most(items: list[Any], room: int) -> int:
-    """How many stand open; a fold for the last two would be longer than they are."""
-    return len(items) if len(items) <= room + 3 else room
-
-
-def _told(step: view.Step) -> int:
-    return 1 if step.count > ALIKE else CITED
-
-
-def _in_doubt(clocks: list[dict[str, Any]]) -> int:
-    """How many stand open: all where they are few, else those that were not aligned, and one that was."""
-    if len(clocks) <= CLOCKS:
-        return len(clocks)
-    return min(sum(not _trusted(clock) for clock in clocks) + 1, ROWS)
-
-
-def _trusted(clock: dict[str, Any]) -> bool:
-    """Clocks that were not aligned come first."""
-    return clock.get("state") == "aligned"
-
-
-def _verdict(document: view.Document) -> dict[str, Any]:
-    """The first screen."""
-    verdict = view.part(document, "verdict")
-    return {
-        "outcome": view.known(verdict.get("outcome")) if verdict.get("outcome") in labels.OUTCOMES else "undetermined",
-        "outcome_word": labels.OUTCOMES.get(view.known(verdict.get("outcome")), "Undetermined"),
-        "category": view.category(document),
-        "headline": view.headline(document),
-        "confidence": view.confidence(document),
-        "because": view.words(verdict.get("because")),
-        "culprit": view.culprit(document),
-        "blamed": view.blamed(document),
-        "when": view.when(document),
-        "collective": collective.sentence(document),
-        "seen": recurrence.sentence(document),
-        "attempts": attempts.attempts(document),
-        "incomplete": view.incomplete(document),
-        "todo": view.todo(document),
-        "missing": view.rows(verdict.get("missing")),
-    }
-
-
-def _made(document: view.Document) -> dict[str, Any]:
-    """What was read, and by what."""
-    sources = view.rows(document.get("sources"))
-    return {
+        "cut": cut_note(document),
         "sources": sources[:MAX_SOURCES],
         "unlisted": len(sources) - MAX_SOURCES,
         "source_count": len(sources),
@@ -274,23 +141,79 @@ def _made(document: view.Document) -> dict[str, Any]:
         "fingerprint": view.known(document.get("fingerprint")),
         "schema": view.known(document.get("schema")),
     }
+    reasons = [text.sentence(reason, 300).rstrip(".") + "." for reason in failed]
+    parts["incomplete"] = " ".join(filter(None, [view.incomplete(document), *reasons]))
+    return parts
+
+
+def _cited(chain: list[view.Step]) -> set[int]:
+    """Return the evidence of the chain that is outside of the fold: a few lines of each step, and the first line."""
+    shown = (proof.index for step in chain for proof in step.proofs[: cited_of(step)])
+    return {0} | {index for index in shown if index < MAX_PROOFS}
+
+
+def _is_aligned(clock: dict[str, Any]) -> bool:
+    return clock.get("state") == "aligned"
+
+
+def _verdict(document: view.Document) -> dict[str, Any]:
+    """Return the variables of the first screen."""
+    verdict = view.part(document, "verdict")
+    outcome = view.known(verdict.get("outcome"))
+    return {
+        "outcome": outcome if outcome in labels.OUTCOMES else "undetermined",
+        "outcome_word": labels.OUTCOMES.get(outcome, "Undetermined"),
+        "category": view.category(document),
+        "headline": view.headline(document),
+        "confidence": view.confidence(document),
+        "because": view.words(verdict.get("because")),
+        "culprit": view.culprit(document),
+        "blamed": view.blamed(document),
+        "when": view.when(document),
+        "collective": summary.collective(document),
+        "seen": summary.history(document),
+        "attempts": summary.attempts(document),
+        "actions": view.actions(document),
+        "missing": view.rows(verdict.get("missing")),
+    }
 
 
 def _job(job: dict[str, Any]) -> list[str]:
-    """The job in a few words: `8 ranks`, `2 hosts`, `torch 2.13.0`."""
-    world, attempts = view.whole(job.get("world_size")), view.whole(job.get("attempts"))
+    """Return the job in a few words: `8 ranks`, `2 hosts`, `torch 2.13.0`."""
+    world, attempts = view.whole(job.get("world_size")), view.whole(job.get("attempts")) or 0
     hosts = view.words(job.get("hosts"))
-    facts = [f"job {job['id']}" if job.get("id") else ""]
-    facts.append(text.plural(world, "rank") if world is not None else "")
-    facts.append(text.plural(len(hosts), "host") if hosts else "")
-    facts.append(text.plural(attempts, "attempt") if attempts is not None and attempts > 1 else "")
-    facts += [f"{label} {job[name]}" for name, label in (("torch", "torch"), ("nccl", "NCCL")) if job.get(name)]
+    facts = [
+        f"job {job['id']}" if job.get("id") else "",
+        text.plural(world, "rank") if world is not None else "",
+        text.plural(len(hosts), "host") if hosts else "",
+        text.plural(attempts, "attempt") if attempts > 1 else "",
+        *(f"{label} {job[name]}" for name, label in (("torch", "torch"), ("nccl", "NCCL")) if job.get(name)),
+    ]
     return [fact for fact in facts if fact]
 
 
-def _zone(value: object) -> str:
-    """-18000 -> "UTC-05:00"."""
-    if not isinstance(value, int | float):
-        return "unknown"
-    minutes = round(abs(value) / 60)
-    return f"UTC{'-' if value < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"
+def fitting(document: view.Document) -> dict[str, Any]:
+    """Return the document, of thousands of ranks with the first rows, odd ranks first, and their number under `cut`:
+    {"ranks": [500 rows], …, "cut": {"ranks": 16384}}."""
+    found = {name: view.rows(document.get(name)) for name in EMBEDDED}
+    short = dict(document)
+    if sum(map(len, found.values())) <= EMBEDDED_ROWS:
+        return short
+    short["cut"] = {name: len(rows) for name, rows in found.items() if len(rows) > EMBEDDED[name][0]}
+    found["ranks"].sort(key=view.oddness)
+    for name, rows in found.items():
+        short[name] = rows[: EMBEDDED[name][0]]
+    short["clocks"] = [
+        {**row, "sources": row["sources"][:EMBEDDED_SOURCES]} if isinstance(row.get("sources"), list) else row
+        for row in short["clocks"]
+    ]
+    return short
+
+
+def cut_note(document: view.Document) -> str:
+    """Return a sentence on the rows that are not embedded; empty where all are."""
+    cut = view.part(fitting(document), "cut")
+    if not cut:
+        return ""
+    parts = ", ".join(f"{EMBEDDED[name][0]} of {text.plural(n, EMBEDDED[name][1])}" for name, n in cut.items())
+    return f"The embedded document has {parts}; `postmortem analyze --format json` writes all of them."

@@ -1,34 +1,17 @@
-"""The document's closed vocabularies -> what a reader is shown for them."""
+"""The words that a reader sees for the document's closed vocabularies."""
 
 from __future__ import annotations
 
-OUTCOMES = {
-    "incident": "Incident",
-    "recovered": "Recovered",
-    "healthy": "Healthy",
-    "undetermined": "Undetermined",
-}
-CATEGORIES = {
+from postmortem.model import vocabulary
+
+OUTCOMES = {name: name.capitalize() for name in ("incident", "recovered", "healthy", "undetermined")}
+CATEGORIES = {name: name.replace("-", " ") for name in vocabulary.CATEGORIES} | {
     "host-oom": "host memory",
     "gpu-oom": "GPU memory",
     "gpu-hardware": "GPU hardware",
     "gpu-fault": "GPU fault",
-    "native-crash": "native crash",
-    "shared-memory": "shared memory",
-    "collective-mismatch": "collective mismatch",
-    "hang": "hang",
-    "network": "network",
-    "rendezvous": "rendezvous",
     "python-exception": "Python exception",
     "ddp-usage": "DDP usage",
-    "numerics": "numerics",
-    "storage": "storage",
-    "checkpoint": "checkpoint",
-    "resource-limit": "resource limit",
-    "environment": "environment",
-    "scheduler": "scheduler",
-    "external-signal": "external signal",
-    "peer-lost": "peer lost",
 }
 CONFIDENCE = {
     "established": (3, "a log line says so, and the logs prove who failed"),

@@ -1,4 +1,4 @@
-"""The document -> a card of a few lines for notebooks: `incident` at the end of a cell shows it.
+"""The document as a card of a few lines for notebooks: `incident` at the end of a cell shows it.
 
 Incident · host memory · established
 Rank 3 on node-b was killed by the kernel's OOM killer at 21:13:48; …
@@ -16,30 +16,20 @@ EDGES = {"incident": "#b3261e", "recovered": "#8a5a00", "healthy": "#1a7f4b", "u
 
 
 def card(document: view.Document) -> str:
-    """Return a fragment of HTML; colours are those of the notebook but for the edge,
-    so that it fits light and dark."""
-    verdict = view.part(document, "verdict")
-    outcome = view.known(verdict.get("outcome"))
-    facts = [
-        labels.OUTCOMES.get(outcome, "Undetermined"),
-        view.category(document),
-        view.confidence(document)[0],
+    """Return a fragment of HTML. Colors except the edge are those of the notebook, so that it fits light and dark."""
+    outcome = view.known(view.part(document, "verdict").get("outcome"))
+    facts = [labels.OUTCOMES.get(outcome, "Undetermined"), view.category(document), view.confidence(document)[0]]
+    edge = f"border-left:4px solid {EDGES.get(outcome, EDGES['undetermined'])};padding:.4em .9em"
+    parts = [
+        f'<div style="{edge};max-width:60em;font-family:system-ui,sans-serif">',
+        f'<div style="opacity:.8;font-size:.9em">{_safe(" · ".join(filter(None, facts)))}</div>',
+        f'<div style="font-size:1.1em;font-weight:600;margin-top:.2em">{_safe(view.headline(document), 600)}</div>',
     ]
-    found = view.proofs(document)[:1]
-    todo = [said for _, said in view.todo(document)[:1]]
-    edge = EDGES.get(outcome, EDGES["undetermined"])
-    proof = "".join(
-        f'<pre style="{LINES}"><b>{_safe(item.address)}</b>\n{_safe(item.text, 400)}</pre>' for item in found
-    )
-    return (
-        f'<div style="border-left:4px solid {edge};padding:.4em '
-        f'.9em;max-width:60em;font-family:system-ui,sans-serif">'
-        f'<div style="opacity:.8;font-size:.9em">{_safe(" · ".join(fact for fact in facts if fact))}</div>'
-        f'<div style="font-size:1.1em;font-weight:600;'
-        f'margin-top:.2em">{_safe(view.headline(document), 600)}</div>{proof}'
-        + "".join(f'<div style="margin-top:.5em"><b>Do now:</b> {_safe(item, 400)}</div>' for item in todo)
-        + "</div>"
-    )
+    for proof in view.proofs(document)[:1]:
+        parts.append(f'<pre style="{LINES}"><b>{_safe(proof.address)}</b>\n{_safe(proof.text, 400)}</pre>')
+    for _, action in view.actions(document)[:1]:
+        parts.append(f'<div style="margin-top:.5em"><b>Do now:</b> {_safe(action, 400)}</div>')
+    return "".join([*parts, "</div>"])
 
 
 def _safe(words: str, limit: int = 300) -> str:

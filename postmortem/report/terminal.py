@@ -1,5 +1,4 @@
-"""The incident -> the verdict on a terminal: short, aligned, readable at 80 columns,
-without colour, in a CI log.
+"""The verdict on a terminal: short, aligned, readable at 80 columns, without color, in a CI log.
 
     INCIDENT  host memory · established (a log line says so, and the logs prove who failed)
 
@@ -8,14 +7,14 @@ without colour, in a CI log.
       culprit  rank 3 · host node-b · pid 29502
       proof    node-b/dmesg.txt:81  [ 2240.704416] Memory cgroup out of memory: Killed …
 
-Log text reaches the terminal as characters one can see; the only escapes are our own colours.
+Log text is printed as visible characters; the only escapes are the colors of this module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import Any
 
-from postmortem.report import attempts, collective, labels, recurrence, text, view
+from postmortem.report import groups, labels, summary, text, view
 
 LABEL = 11  # columns of the labels on the left
 PAINT = {"bold": "1", "dim": "2", "cause": "1;31", "good": "1;32", "doubt": "1;33"}
@@ -25,52 +24,43 @@ TONE = {"incident": "cause", "recovered": "doubt", "healthy": "good", "undetermi
 def render_terminal(incident: view.Incident, *, width: int = 80, colour: bool = False, report: str = "") -> str:
     """Return the verdict; `report` is the path of the report, named last."""
     document = incident.document
-    page = Page(max(min(width, 120), 40), colour)
+    page = Page(width, colour)
     verdict = view.part(document, "verdict")
-    notice = view.incomplete(document)
     page.head(document)
     page.blank()
     page.paragraph(view.headline(document), "bold")
     page.blank()
-    if notice:
-        page.field("unread", [notice], "doubt")
-    page.field(
-        "culprit" if view.blamed(document) else "where",
-        _joined(f"{label} {value}" for label, value in view.culprit(document)),
-    )
+    page.field("unread", _sentences([view.incomplete(document)]), "doubt")
+    facts = " · ".join(text.sentence(f"{label} {value}", 200) for label, value in view.culprit(document))
+    page.field("culprit" if view.blamed(document) else "where", [facts] if facts else [])
     page.proof(view.proofs(document))
-    page.field("stuck in", [text.sentence(said, 400) for said in (collective.sentence(document),) if said])
-    lives = [text.sentence(life.line, 300) for life in attempts.attempts(document)]
-    page.field("attempts", lives, numbered=False)
-    page.field("history", [text.sentence(said, 600) for said in (recurrence.sentence(document),) if said])
-    page.field("because", [text.sentence(item, 400) for item in view.words(verdict.get("because"))[:4]])
-    page.field("do", [text.sentence(said, 400) for _, said in view.todo(document)[:4]])
+    page.field("stuck in", _sentences([summary.collective(document)]))
+    page.field("attempts", _sentences([a.line for a in summary.attempts(document)], 300), numbered=False)
+    page.field("history", _sentences([summary.history(document)], 600))
+    page.field("because", _sentences(view.words(verdict.get("because"))[:4]))
+    page.field("do", _sentences([action for _, action in view.actions(document)[:4]]))
     page.field("missing", [_missing(item) for item in view.rows(verdict.get("missing"))[:3]])
     others = [view.known(item.get("headline")) for item in view.rows(document.get("other_jobs"))[:3]]
-    page.field("others", [text.sentence(item, 200) for item in others if item])
+    page.field("others", _sentences(others, 200))
     if report:
         page.field("report", [text.line(report, 4096)], whole=True)
     return page.text()
 
 
-def _joined(items: Iterable[str]) -> list[str]:
-    shown = " · ".join(text.sentence(item, 200) for item in items)
-    return [shown] if shown else []
+def _sentences(items: list[str], limit: int = 400) -> list[str]:
+    return [text.sentence(item, limit) for item in items if item]
 
 
 def _missing(item: dict[str, object]) -> str:
-    what, how = (
-        text.sentence(view.known(item.get("what")), 200),
-        text.sentence(view.known(item.get("how")), 300),
-    )
+    what, how = (text.sentence(view.known(item.get(name)), limit) for name, limit in (("what", 200), ("how", 300)))
     return f"{what}: {how}" if what and how else what or how
 
 
 class Page:
-    """Lines of the terminal in the making: knows the width and whether colour is wanted."""
+    """Lines for a terminal of this width, between 40 and 120 columns."""
 
     def __init__(self, width: int, colour: bool) -> None:
-        self.width, self.colour, self.lines = width, colour, list[str]()
+        self.width, self.colour, self.lines = max(min(width, 120), 40), colour, list[str]()
 
     def text(self) -> str:
         return "\n".join(line.rstrip() for line in self.lines) + "\n"
@@ -83,13 +73,14 @@ class Page:
         return f"\x1b[{PAINT[tone]}m{words}\x1b[0m" if self.colour and words and tone in PAINT else words
 
     def head(self, document: view.Document) -> None:
+        """Add the outcome, the category and the confidence, whose meaning is omitted where it does not fit."""
         outcome = view.known(view.part(document, "verdict").get("outcome"))
         word, _, meaning = view.confidence(document)
         first = text.sentence(labels.OUTCOMES.get(outcome, outcome) or "Undetermined", 40).upper()
-        facts = [text.sentence(view.category(document), 40), f"{word} ({meaning})" if word else ""]
-        rest = " · ".join(fact for fact in facts if fact)
+        category = text.sentence(view.category(document), 40)
+        rest = " · ".join(filter(None, (category, f"{word} ({meaning})" if word else "")))
         if len(first) + 2 + text.cells(rest) > self.width:
-            rest = " · ".join(fact for fact in (facts[0], word) if fact)
+            rest = " · ".join(filter(None, (category, word)))
         lines = wrap(f"{first}  {rest}" if rest else first, self.width)
         self.lines.append(self.paint(first, TONE.get(outcome, "doubt")) + lines[0][len(first) :])
         self.lines += lines[1:]
@@ -98,8 +89,7 @@ class Page:
         self.lines += [self.paint(line, tone) for line in wrap(words, self.width)]
 
     def field(self, label: str, items: list[str], tone: str = "", whole: bool = False, numbered: bool = True) -> None:
-        """A label and its items, each on a line of its own; several items are numbered.
-        `whole` keeps an item unwrapped."""
+        """Add a label and its items, each on its own line, several of them numbered. `whole` does not wrap them."""
         numbered = numbered and len(items) > 1
         for place, item in enumerate(items, 1):
             sign = f"{place}. " if numbered else ""
@@ -108,21 +98,19 @@ class Page:
                 name = self.paint(f"  {label:<{LABEL - 2}}", "dim") if place == 1 and count == 0 else " " * LABEL
                 self.lines.append(name + (sign if count == 0 else " " * len(sign)) + self.paint(line, tone))
 
-    def proof(self, found: list[view.Proof]) -> None:
-        """`path:line  text` of the first piece of evidence;
-        the address is never broken, so that it can be copied."""
-        if not found:
+    def proof(self, proofs: list[view.Proof]) -> None:
+        """Add `path:line  text` of the first evidence. The address is never broken, so that it can be copied."""
+        if not proofs:
             return
-        first = found[0]
-        address, said = text.line(first.address, 1024), text.line(first.text.strip(), 300)
-        inline = f"{address}  {said}"
-        lines = [inline] if text.cells(inline) <= self.width - LABEL else [address, *wrap(said, self.width - LABEL)[:4]]
+        address, line = text.line(proofs[0].address, 1024), text.line(proofs[0].text.strip(), 300)
+        inline = f"{address}  {line}"
+        lines = [inline] if text.cells(inline) <= self.width - LABEL else [address, *wrap(line, self.width - LABEL)[:4]]
         self.field("proof", [lines[0]], "bold", whole=True)
         self.lines += [" " * LABEL + line for line in lines[1:]]
 
 
 def wrap(words: str, width: int) -> list[str]:
-    """Break at blanks; what has none is broken where the line ends. Counts columns, not characters."""
+    """Break at blanks, and words that are too long at the end of the line. Counts columns, not characters."""
     lines, current, used = list[str](), "", 0
     for word in words.split(" "):
         length = text.cells(word)
@@ -146,3 +134,61 @@ def _fitting(word: str, width: int) -> int:
         if used > width:
             return max(place, 1)
     return len(word)
+
+
+# ── --verbose ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def render_verbose(incident: view.Incident) -> str:
+    """Return how the verdict was reached: findings, explanations and their reasons, steps, rejected causes."""
+    document = incident.document
+    blocks = {
+        "Seen": _seen(document, "findings" if view.rows(document.get("findings")) else "chain"),
+        "Explained": _edges(document),
+        "Steps": [_traced(item) for item in view.rows(document.get("trace"))],
+        "Rejected": [_rejected(item) for item in view.rows(document.get("alternatives"))],
+        "Ranks": [
+            f"{g.few:<12} {g.state:<8} {text.sentence(g.exit, 20):<10} {g.why}" for g in groups.rank_groups(document)
+        ],
+        "Clocks": [_clock(item) for item in view.rows(document.get("clocks"))],
+    }
+    shown = {title: [text.line(line, 600).rstrip() for line in lines] or ["nothing"] for title, lines in blocks.items()}
+    return "\n".join("\n".join([title, *(f"  {line}" for line in lines), ""]) for title, lines in shown.items())
+
+
+def _seen(document: view.Document, key: str) -> list[str]:
+    lines = []
+    for step in view.steps(document, key):
+        place = step.proofs[0].address if step.proofs else "no line"
+        moment = step.moment.removesuffix(" UTC")
+        line = f"{step.id:<5} {step.role:<9} {step.pattern:<36} {step.who:<24} {moment:<13} {place}"
+        lines.append(text.line(line, 400))
+    return lines
+
+
+def _edges(document: view.Document) -> list[str]:
+    steps = view.steps(document)
+    lines = []
+    for step in steps:
+        because = text.sentence(step.because or "no reason is recorded", 400)
+        for number in step.explains:
+            other = steps[int(number) - 1]
+            who = f" of {other.who}" if other.who else ""
+            lines.append(text.sentence(f"{step.pattern} explains {other.pattern}{who}: {because}", 500))
+    return lines
+
+
+def _traced(item: dict[str, Any]) -> str:
+    return text.sentence(f"{view.known(item.get('step')) or 'step'}: {view.known(item.get('text'))}")
+
+
+def _rejected(item: dict[str, Any]) -> str:
+    name = item.get("pattern") or item.get("category") or "another reading"
+    return f"{text.sentence(name, 80)}: {text.sentence(item.get('why_not') or 'no reason is recorded', 400)}"
+
+
+def _clock(item: dict[str, Any]) -> str:
+    host, kind, state, reason = (view.known(item.get(name)) for name in ("host", "kind", "state", "reason"))
+    shown, sigma = view.offset(item.get("offset_s")), text.seconds(item.get("uncertainty_s"))
+    error = f" ± {sigma}" if sigma else ""
+    return text.sentence(f"{host or 'unknown host'} ({kind}): {state}, {shown}{error}. {reason}", 400)

@@ -1,11 +1,11 @@
-"""Any text -> text that is safe and short to show: log lines, names, times, sizes, rank lists.
+"""Safe and short forms of any text: log lines, names, times, sizes, rank lists.
 
-    b"\\x1b]0;pwned\\x07loss nan" decoded  ->  \\x1b]0;pwned\\x07loss nan      (as characters one can see)
+    b"\\x1b]0;pwned\\x07loss nan" decoded  ->  \\x1b]0;pwned\\x07loss nan      (as visible characters)
     [0, 1, 2, 5]                          ->  0–2, 5
     "2026-11-20T21:13:48.704416Z"         ->  21:13:48.704
 
-Log text may hold terminal escapes, bidirectional overrides, NUL or halves of surrogate pairs. Nothing here
-removes them: an engineer should see that they are there. They are written as Python would write them.
+Log text may have terminal escapes, bidirectional overrides, NUL or halves of surrogate pairs. They are not removed but
+written as Python would write them, so that an engineer sees them.
 """
 
 from __future__ import annotations
@@ -13,24 +13,22 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-# C0 without tab, DEL and C1, invisible and direction-changing characters,
-# halves of surrogate pairs, tag characters.
-# Joiners (U+200C, U+200D) stay: emoji and several scripts need them, and they move nothing.
+# C0 without tab, DEL and C1, invisible and direction-changing characters, halves of surrogate pairs, tag characters.
+# Joiners (U+200C, U+200D) remain: emoji and several scripts need them, and they move nothing.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0a-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ufeff\ufff9-\ufffb\ufffe\uffff"
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 
-BROAD = 30.0  # seconds of error from which on a line has no place on the clock; the headlines say "about 11:17"
+BROAD = 30.0  # seconds of error from which on a time is only approximate; the headlines have "about 11:17"
 
 
 def visible(text: str) -> str:
-    """Return `text` with every character that acts instead of showing written out.
-    Tabs stay; line ends do not."""
+    """Return `text` with every invisible character but tabs written out, line ends too."""
     return _UNSEEN.sub(_written, text)
 
 
@@ -44,7 +42,7 @@ def _written(match: re.Match[str]) -> str:
 
 
 def line(text: object, limit: int = 2000) -> str:
-    """Return `text` as one safe line of at most `limit` characters and a note of what was cut."""
+    """Return `text` as one safe line of at most `limit` characters and a count of the others."""
     shown = str(text)
     if not (shown.isascii() and shown.isprintable()):  # nearly all are: log lines in English
         shown = visible(shown).expandtabs(4)
@@ -54,7 +52,7 @@ def line(text: object, limit: int = 2000) -> str:
 
 
 def sentence(text: object, limit: int = 1000) -> str:
-    """Return prose on one line, without control characters, cut between two words where it is too long."""
+    """Return prose on one line without control characters, cut between two words if it is too long."""
     shown = visible(" ".join(str(text).split()))
     return shown if len(shown) <= limit else f"{shown[:limit].rsplit(' ', 1)[0]} …"
 
@@ -64,22 +62,32 @@ def plural(count: int, noun: str, many: str = "") -> str:
 
 
 def ranges(numbers: Iterable[int], most: int = 0) -> str:
-    """Join numbers to spans: [0, 1, 2, 5] -> "0–2, 5"; of more than `most` spans the first, and a count."""
+    """[0, 1, 2, 5] -> "0–2, 5"; at most `most` spans and a count of the other numbers."""
     spans: list[list[int]] = []
     for number in sorted(set(numbers)):
         if spans and number == spans[-1][1] + 1:
             spans[-1][1] = number
         else:
             spans.append([number, number])
-    kept = spans[:most] if most else spans
-    rest = sum(b - a + 1 for a, b in spans[len(kept) :])
-    said = ", ".join(str(a) if a == b else f"{a}–{b}" if b > a + 1 else f"{a}, {b}" for a, b in kept)
-    return f"{said} and {rest:,} more" if rest else said
+    shown = spans[:most] if most else spans
+    rest = sum(b - a + 1 for a, b in spans[len(shown) :])
+    joined = ", ".join(str(a) if a == b else f"{a}–{b}" if b > a + 1 else f"{a}, {b}" for a, b in shown)
+    return f"{joined} and {rest:,} more" if rest else joined
+
+
+def ranks(numbers: Sequence[int], most: int = 0) -> str:
+    """[3] -> "rank 3", [0, 1, 2] -> "ranks 0–2"."""
+    return f"{'rank' if len(numbers) == 1 else 'ranks'} {ranges(numbers, most)}"
+
+
+def finite(value: object) -> float:
+    """Return a number of the document as a float; 0.0 if it is none."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
 
 
 def size(count: object) -> str:
     """1536 -> "1.5 KiB"."""
-    value = float(count) if isinstance(count, int | float) and math.isfinite(count) else 0.0
+    value = finite(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if value < 1024:
             return f"{value:.0f} {unit}" if unit == "bytes" or value >= 100 else f"{value:.1f} {unit}"
@@ -108,7 +116,7 @@ def seconds(value: object) -> str:
 
 
 def epoch(stamp: object) -> float | None:
-    """Read an ISO 8601 stamp of the document; None where there is none or it cannot be read."""
+    """Parse an ISO 8601 time of the document; None if it is not one."""
     if not isinstance(stamp, str):
         return None
     try:
@@ -119,13 +127,13 @@ def epoch(stamp: object) -> float | None:
 
 
 def day_and_time(stamp: object) -> tuple[str, str]:
-    """Day and time of day in UTC, `2026-11-20` and `21:13:48.704`; nothing for what is no time."""
+    """Return day and time of day in UTC, `2026-11-20` and `21:13:48.704`; two empty strings if it is no time."""
     moment = epoch(stamp)
     return ("", "") if moment is None else (day(moment), clock(moment))
 
 
 def moment(stamp: object, sigma: object = None) -> str:
-    """The time of a line as well as it is known: `21:13:48.704 UTC ± 4 ms`, `21:13:48 UTC ± 5 s`."""
+    """Return a time as precisely as it is known: `21:13:48.704 UTC ± 4 ms`, `21:13:48 UTC ± 5 s`."""
     at = epoch(stamp)
     if at is None:
         return ""
@@ -134,7 +142,7 @@ def moment(stamp: object, sigma: object = None) -> str:
 
 
 def mark(at: float, sigma: float) -> str:
-    """A time of day with no more digits than are known: `21:13:48.704`, `21:13:48`, `about 21:13`."""
+    """Return a time of day with no more digits than are known: `21:13:48.704`, `21:13:48`, `about 21:13`."""
     if sigma >= BROAD:
         return f"about {utc(at, '%H:%M')}"
     return clock(at) if sigma < 1 else utc(at, "%H:%M:%S")
@@ -145,12 +153,12 @@ def utc(moment: float, form: str) -> str:
 
 
 def day(moment: float) -> str:
-    """Stamps without a year stand in 1972, stamps since boot in 1970: what nobody wrote is not shown."""
+    """Return the date. Times without a year are in 1972, times since boot in 1970: made-up parts are omitted."""
     return utc(moment, "%Y-%m-%d" if moment >= 4e8 else "%m-%d") if moment >= 6.3e7 else ""
 
 
 def clock(moment: float, digits: int = 3) -> str:
-    """Time of day in UTC with `digits` decimals, none where they are all zero."""
+    """Return the time of day in UTC with `digits` decimals, without them if they are all zero."""
     scale = 10**digits
     whole, part = divmod(round(moment * scale), scale)
     base = utc(float(whole), "%H:%M:%S")
@@ -158,7 +166,7 @@ def clock(moment: float, digits: int = 3) -> str:
 
 
 def cells(text: str) -> int:
-    """Columns that `text` takes on a terminal."""
+    """Return the columns that `text` takes on a terminal."""
     wide = sum(1 for char in text if unicodedata.east_asian_width(char) in "WF")
     return (
         len(text) + wide - sum(1 for char in text if unicodedata.combining(char) or char in "\u200c\u200d\ufe0e\ufe0f")

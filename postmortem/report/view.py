@@ -1,8 +1,7 @@
-"""The incident document -> what every output shows of it: proofs, steps, notices.
+"""The parts of an incident document that every output shows: proofs, steps, notices.
 
-In goes the fixed JSON document, with absent keys or nulls wherever nothing is known; out come small frozen
-values whose texts still hold what the logs held. Whoever prints them makes them safe (`text.visible`,
-autoescape, fences).
+Keys of the JSON document may be absent or null. The texts of the values returned are as in the logs; each output makes
+them safe (`text.visible`, autoescape, fences).
 """
 
 from __future__ import annotations
@@ -21,23 +20,23 @@ Document = Mapping[str, Any]
 STATES = ("cause", "silent", "unknown", "victim", "healthy")  # the odd ones first
 LOOKS = {"cause": "cause", "symptom": "victim", "confirms": "confirms", "context": "unknown"}
 MAX_CONTEXT = 5
-SPANS = 8  # of a list of ranks; where all are wanted, they stand in a fold
+SPANS = 8  # of a list of ranks; a fold has the whole list
 
 
-class Frames(Protocol):
-    """A timeline: anything that gives its events as the columns of `align.COLUMNS`."""
+class Timeline(Protocol):
+    """Events as the columns of `align.COLUMNS`."""
 
     def columns(self, ordered: bool = True) -> Sequence[Sequence[Any]]: ...
 
 
 class Incident(Protocol):
-    """What a report is made from: the document, and the events if they are still at hand."""
+    """The source of a report: the document, and the events if they are available."""
 
     @property
     def document(self) -> Mapping[str, Any]: ...
 
     @property
-    def timeline(self) -> Frames | None: ...
+    def timeline(self) -> Timeline | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +50,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """One piece of evidence with its surroundings.
-    `look` is the state of its rank, which is told by colour too."""
+    """One piece of evidence with its context. `look` is the state of its rank, which is also its color."""
 
     index: int
     address: str
@@ -69,36 +67,42 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A link of the causal chain; `said` is the pattern's title with the name of whom it speaks."""
+    """A link of the causal chain; `title` is the pattern's, with the name of the rank or host."""
 
     id: str
     role: str
     look: str
     pattern: str
-    said: str
+    title: str
     count: int
     who: str
     moment: str
     explains: tuple[str, ...]
-    leads: str  # the same as a reader is told: `steps 3–6`
+    leads: str  # the same in words: `steps 3–6`
     because: str
     proofs: tuple[Proof, ...]
 
 
 def rows(value: object) -> list[dict[str, Any]]:
-    """The mappings of a list; nothing where there is no list."""
+    """Return the mappings of a list; none if it is no list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list | tuple) else []
 
 
 def part(document: Document, name: str) -> dict[str, Any]:
-    """The mapping under `name`; an empty one where there is none."""
+    """Return the mapping under `name`, or an empty one."""
     value = document.get(name)
     return value if isinstance(value, dict) else {}
 
 
 def words(value: object) -> list[str]:
-    """The items of a list as text; nothing where there is no list."""
+    """Return the items of a list as text; none if it is no list."""
     return [str(item) for item in value if item is not None] if isinstance(value, list | tuple) else []
+
+
+def numbers(value: object) -> list[int]:
+    """Return the integers of a list; none if it is no list."""
+    every = map(whole, value) if isinstance(value, list | tuple) else ()
+    return [n for n in every if n is not None]
 
 
 def whole(value: object) -> int | None:
@@ -127,8 +131,7 @@ def category(document: Document) -> str:
 
 
 def confidence(document: Document) -> tuple[str, int, str]:
-    """The word, how many of three dots, and what the word means.
-    Empty for healthy runs, which blame nobody."""
+    """Return the word, its number of dots out of three, and its meaning; empty for healthy runs."""
     verdict = part(document, "verdict")
     word = known(verdict.get("confidence"))
     if verdict.get("outcome") == "healthy" or word not in CONFIDENCE:
@@ -138,16 +141,16 @@ def confidence(document: Document) -> tuple[str, int, str]:
 
 
 def blamed(document: Document) -> bool:
-    """Whether somebody is to blame; of a cut network it is only known where it was noticed."""
+    """Whether there is a culprit; of a broken network only the place where it was noticed is known."""
     found = part(part(document, "verdict"), "culprit")
     return any(found.get(key) for key in ("ranks", "hosts", "gpus", "pids"))
 
 
 def culprit(document: Document) -> list[tuple[str, str]]:
-    """Label and value of each thing that is known about the culprit, most telling first."""
+    """Return label and value of each known fact about the culprit, the most useful first."""
     verdict = part(document, "verdict")
     found = part(verdict, "culprit")
-    ranks = [rank for rank in (whole(r) for r in found.get("ranks") or []) if rank is not None]
+    ranks = numbers(found.get("ranks"))
     facts = [("rank" if len(ranks) == 1 else "ranks", text.ranges(ranks, SPANS))]
     for key, one in (("hosts", "host"), ("gpus", "GPU"), ("pids", "pid")):
         names = words(found.get(key))
@@ -161,24 +164,28 @@ def culprit(document: Document) -> list[tuple[str, str]]:
 
 
 def when(document: Document) -> str:
-    """Day and time of the decisive line, as well as they are known."""
+    """Return day and time of the decisive line, as precisely as they are known."""
     found = proofs(document)
     return ", ".join(filter(None, [text.day_and_time(found[0].time)[0], found[0].moment])) if found else ""
 
 
-def todo(document: Document) -> list[tuple[str, str]]:
-    """What to do now: the kind in words, and the sentence; no kind where the sentence begins with it."""
+def actions(document: Document) -> list[tuple[str, str]]:
+    """Return the kind of each action in words, empty where its sentence begins with it, and the sentence."""
     found = []
     for item in rows(part(document, "verdict").get("actions")):
-        kind, said = known(item.get("kind")), known(item.get("text"))
+        kind, action = known(item.get("kind")), known(item.get("text"))
         lead = "" if kind == "none" else ACTIONS.get(kind, kind)
-        if said:
-            found.append(("" if said.split()[:1] == lead.split()[:1] else lead, said))
+        if action:
+            found.append(("" if action.split()[:1] == lead.split()[:1] else lead, action))
     return found
 
 
+def action_lines(document: Document) -> list[str]:
+    return [f"{lead}. {action}" if lead else action for lead, action in actions(document)]
+
+
 def proofs(document: Document) -> list[Proof]:
-    """The evidence, strongest first. The first line speaks of the cause even where it names no rank."""
+    """Return the evidence, strongest first. The first line is about the cause even where it names no rank."""
     verdict = part(document, "verdict")
     cited = rows(verdict.get("evidence"))
     named = {whole(item.get("rank")) for item in cited}
@@ -209,9 +216,12 @@ def _proof(index: int, item: dict[str, Any], look: str) -> Proof:
 
 
 def _excerpt(item: dict[str, Any]) -> list[Line]:
-    """The decisive line between its neighbours. Numbers are given only where the file has countable lines."""
+    """Return the decisive line between its neighbors. Numbers are known only where the file has countable lines."""
     number = whole(item.get("line"))
-    before, after = _context(item)
+    # `context` has the decisive line too, after `context_before` others
+    context = words(item.get("context"))
+    at = min(max(whole(item.get("context_before")) or 0, 0), len(context))
+    before, after = context[:at][-MAX_CONTEXT:], context[at + 1 :][:MAX_CONTEXT]
     start = None if number is None else number - len(before)
     lines = [Line(None if start is None else start + i, content) for i, content in enumerate(before)]
     lines.append(Line(number, known(item.get("text")), decisive=True))
@@ -219,54 +229,40 @@ def _excerpt(item: dict[str, Any]) -> list[Line]:
     return lines
 
 
-def _context(item: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """Lines before and after. `context` holds the decisive line too, behind `context_before` others."""
-    every = words(item.get("context"))
-    cut = min(max(whole(item.get("context_before")) or 0, 0), len(every))
-    return every[:cut][-MAX_CONTEXT:], every[cut + 1 :][:MAX_CONTEXT]
-
-
 def steps(document: Document, key: str = "chain") -> list[Step]:
-    """The causal chain, or all findings, in the document's order."""
+    """Return the causal chain, or all findings, in the document's order."""
     items = rows(document.get(key))
     found = proofs(document)
-    numbers = {known(item.get("id")): f"{place}" for place, item in enumerate(items, 1)}
+    places = {known(item.get("id")): f"{place}" for place, item in enumerate(items, 1)}
     hosts = {item.get("rank"): known(item.get("host")) for item in rows(document.get("ranks"))}
-    return [_step(item, found, numbers, hosts) for item in items]
+    return [_step(item, found, places, hosts) for item in items]
 
 
-def _step(item: dict[str, Any], found: list[Proof], numbers: Mapping[str, str], hosts: Mapping[Any, str]) -> Step:
-    role, who = known(item.get("role")), entity(_housed(item.get("entity"), hosts))
-    cited = [
-        index
-        for index in (whole(i) for i in item.get("evidence") or [])
-        if index is not None and 0 <= index < len(found)
-    ]
-    explains = tuple(numbers[name] for name in words(item.get("explains")) if name in numbers)
+def _step(item: dict[str, Any], found: list[Proof], places: Mapping[str, str], hosts: Mapping[Any, str]) -> Step:
+    role, who = known(item.get("role")), entity(_with_hosts(item.get("entity"), hosts))
+    title = entitled(known(item.get("title")), who, bool(part(item, "entity").get("ranks")))
+    cited = tuple(found[index] for index in numbers(item.get("evidence")) if 0 <= index < len(found))
+    # no more precise than the line that shows it
+    moment = next((proof.moment for proof in cited if proof.time == item.get("time")), text.moment(item.get("time")))
+    explains = tuple(places[name] for name in words(item.get("explains")) if name in places)
     return Step(
         id=known(item.get("id")),
         role=role,
         look=LOOKS.get(role, "unknown"),
         pattern=known(item.get("pattern")),
-        said=_capital(entitled(known(item.get("title")), who, bool(part(item, "entity").get("ranks")))),
+        title=f"R{title[1:]}" if title.startswith("rank") else title,
         count=whole(item.get("count")) or 1,
         who=who,
-        moment=_moment(item.get("time"), [found[index] for index in cited]),
+        moment=moment.partition(" ±")[0],
         explains=explains,
         leads=f"{'step' if len(explains) == 1 else 'steps'} {text.ranges(map(int, explains))}",
         because=known(item.get("because")),
-        proofs=tuple(found[index] for index in cited),
+        proofs=cited,
     )
 
 
-def _moment(time: object, cited: Sequence[Proof]) -> str:
-    """When a step was, no better known than the line that tells it."""
-    told = [proof.moment for proof in cited if proof.time == time]
-    return (told[0] if told else text.moment(time)).partition(" ±")[0]
-
-
-def _housed(value: object, hosts: Mapping[Any, str]) -> object:
-    """Several ranks live on their own hosts, not on the host of the first that spoke."""
+def _with_hosts(value: object, hosts: Mapping[Any, str]) -> object:
+    """Several ranks are on their own hosts, not on the host of the first one in the logs."""
     ranks = value.get("ranks") if isinstance(value, dict) else None
     if not isinstance(value, dict) or not isinstance(ranks, list):
         return value
@@ -275,18 +271,13 @@ def _housed(value: object, hosts: Mapping[Any, str]) -> object:
     return {**value, "hosts": list(named)} if len(named) > 1 else value
 
 
-def _capital(words: str) -> str:
-    return f"R{words[1:]}" if words.startswith("rank") else words
-
-
 def entity(value: object) -> str:
     """{"rank": 3, "host": "node-b"} -> "rank 3 on node-b"."""
     if not isinstance(value, dict):
         return known(value)
-    ranks = [r for r in (whole(r) for r in value.get("ranks") or []) if r is not None]
     names = [f"rank {value['rank']}"] if value.get("rank") is not None else []
-    if ranks:
-        names.append(f"{'rank' if len(ranks) == 1 else 'ranks'} {text.ranges(ranks, SPANS)}")
+    if ranks := numbers(value.get("ranks")):
+        names.append(text.ranks(ranks, SPANS))
     names += [f"{key} {value[key]}" for key in ("pid", "gpu", "peer") if value.get(key) is not None]
     hosts = words(value.get("hosts")) or words([value.get("host")])
     place = ", ".join(hosts) if len(hosts) <= 4 else f"{len(hosts):,} hosts"
@@ -300,7 +291,7 @@ def oddness(item: Mapping[str, Any]) -> int:
 
 
 def offset(value: object) -> str:
-    """A clock's offset with its sign. Kernel clocks count from the boot, so their offset is a date."""
+    """Return a clock's offset with its sign. Kernel clocks count from the boot, so their offset is a date."""
     if not isinstance(value, int | float):
         return "unknown"
     if abs(value) > 1e8:
@@ -309,14 +300,14 @@ def offset(value: object) -> str:
 
 
 def skipped(document: Document) -> list[dict[str, Any]]:
-    """What was not read, losses first."""
+    """Return the parts that were not read, losses first."""
     return sorted(rows(part(document, "ledger").get("skipped")), key=lambda row: not row.get("lost"))
 
 
 def incomplete(document: Document) -> str:
-    """One sentence where bytes were left unread; an incomplete analysis says so first."""
+    """Return a sentence on bytes that were not read; empty where all were."""
     ledger = part(document, "ledger")
-    left = [row for row in skipped(document) if row.get("path") != WINDOW]  # the headline says it
+    left = [row for row in skipped(document) if row.get("path") != WINDOW]  # which the headline states
     lost = [row for row in left if row.get("lost")]
     left = lost or [row for row in left if (whole(row.get("bytes")) or 0) > 0 and row.get("reason") not in NO_LOGS]
     if not left:
@@ -324,15 +315,10 @@ def incomplete(document: Document) -> str:
     unread = sum(whole(row.get("bytes")) or 0 for row in left)
     paths = list(dict.fromkeys(known(row.get("path")) for row in left))
     files = text.line(paths[0], 60) if len(paths) == 1 else text.plural(len(paths), "file")
-    said = f"{text.size(unread)} of {text.size(ledger.get('bytes'))} were skipped, in {files}"
+    loss = f"{text.size(unread)} of {text.size(ledger.get('bytes'))} were skipped, in {files}"
     if lost and unread:
-        said = f"{said} ({text.line(lost[0].get('reason'), 160)})"
-    elif lost:
-        said = _cut(lost[0], len(paths) - 1)
-    return f"Not everything was read: {said}."
-
-
-def _cut(row: Mapping[str, Any], more: int) -> str:
-    """A loss that takes no room in the ledger, such as the rest of a cut file."""
-    others = f", and of {text.plural(more, 'more file')} something is missing" if more else ""
-    return f"{text.line(row.get('path'), 60)}: {text.line(row.get('reason'), 200).rstrip('.')}{others}"
+        loss += f" ({text.line(lost[0].get('reason'), 160)})"
+    elif lost:  # without a size in the ledger, such as the rest of a cut file
+        others = f", and of {text.plural(len(paths) - 1, 'more file')} something is missing" if paths[1:] else ""
+        loss = f"{text.line(paths[0], 60)}: {text.line(lost[0].get('reason'), 200).rstrip('.')}{others}"
+    return f"Not everything was read: {loss}."

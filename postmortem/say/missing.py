@@ -23,7 +23,7 @@ from functools import cached_property
 from postmortem.diagnose import endings
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs.placed import POINT_TO_POINT
+from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.same import same_host
 from postmortem.diagnose.wording import DATED, listed, ranks_text

@@ -17,16 +17,14 @@ from postmortem.scan.tally import Found
 
 
 class Confirm:
-    """The slow and exact half of the scan.
-    `gave_up` names the patterns whose regex did not end on some line."""
+    """The exact half of the scan. `gave_up` are the patterns whose regex did not end on some line."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.gave_up: set[str] = set()
 
     def search(self, number: int, text: bytes, start: int = 0) -> regex.Match[bytes] | None:
-        """Search one part of a line.
-        A regex that took too long once is not tried on long lines of this source again."""
+        """Search one part of a line. A regex that took too long is not tried on long lines of this source again."""
         engine = self.engine
         if (self.gave_up or engine.tired) and self._left_out(number, text):
             return None
@@ -39,30 +37,24 @@ class Confirm:
             return None
 
     def _left_out(self, number: int, text: bytes) -> bool:
-        """Whether a regex is not asked any more: one of ours on long lines, another's on all."""
+        """Return whether a regex is not tried any more: one of ours on long lines, a user's on all."""
         name, foreign = self.engine.signatures[number].id, self.engine.foreign[number]
         if foreign and self.engine.tired[name] >= TIRED:
             self.gave_up.add(name)
         return name in self.gave_up and (foreign or len(text) >= LONG)
 
     def on_line(self, number: int, line: bytes) -> regex.Match[bytes] | None:
-        r"""Search each part of a line that tqdm has written over with `\r`."""
+        r"""Search each part of a line that tqdm has overwritten with `\r`."""
         if b"\r" not in line:
             return self.search(number, line)
-        for part in line.split(b"\r"):
-            found = self.search(number, part) if part else None
-            if found:
-                return found
-        return None
+        return next((m for part in line.split(b"\r") if part and (m := self.search(number, part))), None)
 
     def agrees(self, number: int, line: bytes) -> bool:
-        """Whether a line that passed a gate is a hit.
-        Where the gate says all that the regex says, nobody has to ask."""
+        """Return whether a line that passed a gate is a hit; with an exact gate it is."""
         return (self.engine.exact[number] and b"\r" not in line) or self.on_line(number, line) is not None
 
     def short(self, numbers: Sequence[int], line: bytes) -> Found:
-        """Confirm all the gates of a line: one match for each id,
-        by the first of its variants that agrees."""
+        """Return one match for each id on a line, by the first of its variants that agrees."""
         found: Found = {}
         for number in numbers:
             name = self.engine.signatures[number].id
@@ -73,8 +65,7 @@ class Confirm:
         return found
 
     def long(self, line: bytes, *, inside: bool = False, stop: int | None = None) -> Found:
-        """The same for a line (or a piece of one) that is too long to be looked at whole.
-        Units from `stop` on are left out."""
+        """The same for a line, or a piece of one, that is too long for one search; without units from `stop` on."""
         wanted = {self.engine.signatures[key & NUMBER].id for key in self.engine.find(line)}
         found: Found = {}
         for low, high in units(line, inside=inside):
@@ -90,8 +81,7 @@ class Confirm:
         for number in sorted({key & NUMBER for key in self.engine.find(part)}):
             name = self.engine.signatures[number].id
             match = None if name in found else self.search(number, part, lead)
-            # A match that the window's end may have cut short waits for the next
-            # window, which holds more of it.
+            # a match that the window's end may have cut is left to the next window
             if match and (match.end() < len(part) or match.start() < WINDOW or ends(line, high)):
                 found[name] = low - lead + match.start(), self._match(number, match)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
@@ -22,9 +21,9 @@ import regex
 from postmortem.errors import PatternError
 from postmortem.library import Signature
 from postmortem.library.regexes import PATIENCE
-from postmortem.scan.gates import HINT, SHOWN, gate_of, is_exact, named
+from postmortem.scan.gates import HINT, SHOWN, gate_of, is_exact, name_of
 from postmortem.scan.reader import LineCounter
-from postmortem.system import cache as kept
+from postmortem.system import cache as disk
 
 SHIFT = 16  # a gate's hit is `end offset << SHIFT | number of the signature`
 NUMBER = (1 << SHIFT) - 1
@@ -35,22 +34,19 @@ Bytes = bytes | memoryview
 
 
 class Automaton(Protocol):
-    """Finds gates. Ends are offsets into the text, of a byte on the gate's line or its end.
-    Sorted, without duplicates."""
+    """Finds gates: sorted keys without duplicates. An end is the offset of a byte on the gate's line, or its end."""
 
     def find(self, text: Bytes) -> list[int]: ...
 
 
 class Engine:
-    """Compiled gates and, compiled at first use, the regexes behind them.
-    Build one for each process and thread."""
+    """Compiled gates and, compiled at first use, their regexes. Each process and thread needs its own."""
 
     def __init__(self, signatures: Sequence[Signature], automaton: Automaton, name: str) -> None:
         self.signatures = tuple(signatures)
         self.name = name
-        self.reach: dict[
-            str, tuple[int, int]
-        ] = {}  # id -> bytes before and after, by the most demanding of its variants
+        # id -> bytes before and after, the most of its variants
+        self.reach: dict[str, tuple[int, int]] = {}
         for s in self.signatures:
             before, after = self.reach.get(s.id, (0, 0))
             self.reach[s.id] = max(s.before, before), max(s.after, after)
@@ -65,8 +61,7 @@ class Engine:
 
     @classmethod
     def compile(cls, signatures: Sequence[Signature], *, prefer: str = "auto", cache: bool = True) -> Engine:
-        """Compile the gates with "hyperscan", "re2", or the better one that runs here ("auto").
-        `cache`: on disk."""
+        """Compile the gates with "hyperscan", "re2", or the better one that runs here ("auto"). `cache`: on disk."""
         if len(signatures) >= 1 << SHIFT:
             raise PatternError(f"{len(signatures)} signatures are more than a scan can tell apart ({(1 << SHIFT) - 1})")
         gates = _gates(signatures) if cache else [gate_of(s) for s in signatures]
@@ -85,13 +80,12 @@ class Engine:
             try:
                 known = regex.compile(source)
             except regex.error as e:
-                raise PatternError(f"{named(signature)}: the regex `{signature.regex}` is none: {e}") from None
+                raise PatternError(f"{name_of(signature)}: the regex `{signature.regex}` is none: {e}") from None
             self._regexes[number] = known
         return known
 
     def search(self, number: int, text: bytes, start: int = 0) -> regex.Match[bytes] | None:
-        """Search a cleaned part of a line. Raise TimeoutError rather than hang on a long one, or with the
-        regex of somebody else."""
+        """Search a cleaned part of a line. Raise TimeoutError where a long line, or a user's regex, takes too long."""
         pattern = self.compiled(number)
         if len(text) < LONG and not self.foreign[number]:
             return pattern.search(text, start)
@@ -102,30 +96,30 @@ _OWN = threading.local()
 
 
 def own_engine(key: Hashable, signatures: Callable[[], Sequence[Signature]], *, prefer: str = "auto") -> Engine:
-    """This thread's engine for what `key` stands for: an engine's scratch memory is no two threads' at once.
-    For single lines `prefer` RE2: it compiles in 3 ms where Hyperscan takes half a second, and is as fast."""
+    """Return this thread's engine for `key`; two threads cannot share an engine's scratch memory.
+    For single lines `prefer` RE2: it compiles in 3 ms, Hyperscan in half a second, and is as fast."""
     engines: dict[Hashable, Engine] = _OWN.__dict__.setdefault("engines", {})
     engine = engines.pop(key, None) or Engine.compile(signatures(), prefer=prefer)
-    engines[key] = engine  # the latest stands last
+    engines[key] = engine
     if len(engines) > KEPT:
         del engines[next(iter(engines))]
     return engine
 
 
 def _gates(signatures: Sequence[Signature]) -> list[bytes]:
-    """The gates of many signatures; derived once, then read from disk."""
+    """Return the gates of many signatures; derived once, then read from disk."""
     if len(signatures) < 16:
         return [gate_of(s) for s in signatures]
     content = hashlib.sha256("\0".join(s.gate for s in signatures).encode("utf-8", "surrogatepass"))
-    path = kept.named("gates", content, "scan/gates.py")
+    path = disk.named("gates", content, "scan/gates.py", "scan/gates.yaml")
     try:
-        gates = [str(row).encode("latin-1") for row in kept.fetch_rows(path) or ()]
+        gates = [str(row).encode("latin-1") for row in disk.fetch_rows(path) or ()]
         if len(gates) == len(signatures):
             return gates
     except UnicodeError:
         pass
     gates = [gate_of(s) for s in signatures]
-    kept.store_rows(path, [gate.decode("latin-1") for gate in gates])
+    disk.store_rows(path, [gate.decode("latin-1") for gate in gates])
     return gates
 
 
@@ -146,7 +140,7 @@ class _Hyperscan:
         if self._db is None:
             self._db = self._compile(signatures, gates)
             if cache:
-                kept.store(path, hyperscan.dumpb(self._db))
+                disk.store(path, hyperscan.dumpb(self._db))
 
     def _compile(self, signatures: Sequence[Signature], gates: list[bytes]) -> Any:
         import hyperscan
@@ -179,13 +173,12 @@ def _try_alone(signature: Signature, gate: bytes, flags: int) -> None:
         hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK).compile(expressions=[gate], ids=[0], flags=flags)
     except hyperscan.error as e:
         raise PatternError(
-            f"{named(signature)}: Hyperscan refuses the gate `{gate.decode()[:SHOWN]}`: {e}", HINT
+            f"{name_of(signature)}: Hyperscan refuses the gate `{gate.decode()[:SHOWN]}`: {e}", HINT
         ) from None
 
 
 def _hyperscan_runs_here() -> bool:
-    """Whether `import hyperscan` works. Without AVX2 its wheel dies of SIGILL on import,
-    which nobody can catch: look first."""
+    """Return whether `import hyperscan` works. Without AVX2 its wheel dies of SIGILL on import."""
     if platform.machine().lower() in ("x86_64", "amd64") and "avx2" not in _cpu_flags().split():
         return not Path("/proc/cpuinfo").exists()
     try:
@@ -201,8 +194,8 @@ def _cpu_flags() -> str:
             head = f.read(16 << 10)
     except OSError:
         return ""
-    found = re.search(r"^(?:flags|Features)\s*:(.*)$", head, re.MULTILINE)
-    return found[1].strip() if found else ""
+    rows = (line.partition(":") for line in head.splitlines())
+    return next((flags.strip() for name, _, flags in rows if name.strip() in ("flags", "Features")), "")
 
 
 # ── the compiled database on disk: compiling takes 0.5 s, loading 1 ms ──────────────────────────────────────
@@ -216,15 +209,15 @@ def _cache_path(gates: list[bytes]) -> Path:
     key = hashlib.sha256(made_by.encode())
     for gate in gates:
         key.update(b"\0" + gate)
-    return kept.named("hsdb", key)
+    return disk.named("hsdb", key)
 
 
 def _load(path: Path) -> Any:
-    """Return the cached database, or None. Hyperscan itself takes a damaged one without a word, and one that
-    was made of other patterns: hence the digest of name and content that `kept` looks at."""
+    """Return the cached database, or None. Hyperscan would load a damaged one silently; the cache's digest
+    prevents that."""
     import hyperscan
 
-    body = kept.fetch(path)
+    body = disk.fetch(path)
     if body is None:
         return None
     try:
@@ -239,7 +232,7 @@ def _load(path: Path) -> Any:
 
 
 class _RE2:
-    """A set of gates, asked line by line. Latin-1, so that each byte is one letter, as for Hyperscan."""
+    """A set of gates, for one line at a time. Latin-1, so that each byte is one character, as for Hyperscan."""
 
     def __init__(self, signatures: Sequence[Signature], gates: list[bytes]) -> None:
         import re2
@@ -255,12 +248,12 @@ class _RE2:
                 self._set.Add(gate)
             except re2.error as e:
                 raise PatternError(
-                    f"{named(signature)}: RE2 refuses the gate `{gate.decode()[:SHOWN]}`: {e}", HINT
+                    f"{name_of(signature)}: RE2 refuses the gate `{gate.decode()[:SHOWN]}`: {e}", HINT
                 ) from None
         self._set.Compile()
         for number in self._set.Match(b"") or ():
             raise PatternError(
-                (f"{named(signatures[number])}: the gate `{gates[number].decode()[:SHOWN]}` matches the empty text"),
+                (f"{name_of(signatures[number])}: the gate `{gates[number].decode()[:SHOWN]}` matches the empty text"),
                 HINT,
             )
 

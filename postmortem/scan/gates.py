@@ -2,13 +2,13 @@ r"""Signature -> gate: the cheap superset of its regex that the automaton looks 
 
     Killed process (?P<pid>\d+) \((?P<comm>[^)]*)\)(?P<rest>.*)   ->   Killed process \d+ \([^\n)]*\)
 
-What is rewritten, and why:
+Rewritten are:
 
 * Named groups become plain ones: Hyperscan knows no names.
 * Greedy ends go (`X+` -> `X`, `X*` -> nothing): Hyperscan reports every end position, 400 of them for one
   line of 400 letters, and a search finds the same lines without them.
-* `^` and `$` also hold at a `\r`: a traceback often stands right behind a progress bar.
-* Negated classes, `\D`, `\W` and `\S` never eat a line end, and `\s` is spelt out: otherwise a gate could
+* `^` and `$` also hold at a `\r`: a traceback often follows a progress bar directly.
+* Negated classes, `\D`, `\W` and `\S` never match a line end, and `\s` is written out: otherwise a gate could
   match across two lines, and RE2 and Hyperscan disagree on whether VT is white space.
 """
 
@@ -19,45 +19,14 @@ from dataclasses import dataclass
 
 from postmortem.errors import PatternError
 from postmortem.library import Signature
+from postmortem.system import forms
 
 SHOWN = 200  # characters of a gate in an error
 HINT = "give the pattern a simpler `regex`, or an explicit `gate` beside it (see patterns/README.md)"
 
-_TOKEN = re.compile(
-    r"""(?P<escape>\\x[0-9A-Fa-f]{2}|\\x\{[0-9A-Fa-f]+\}|\\.)
-      | (?P<cls>\[\^?\]?(?:\\.|\[:\^?[a-z]+:\]|[^\]\\])*\])
-      | (?P<flags>\(\?[a-zA-Z]*(?:-[a-zA-Z]+)?\))
-      | (?P<open>\(\?P?<[A-Za-z_]\w*>|\(\?[a-zA-Z]*(?:-[a-zA-Z]+)?:|\((?!\?))
-      | (?P<odd>\(\?)
-      | (?P<close>\))
-      | (?P<times>[*+?][+?]?|\{\d+(?:,\d*)?\}[+?]?)
-      | (?P<bar>\|)
-      | (?P<char>.)""",
-    re.VERBOSE | re.DOTALL,
-)
-_OUTSIDE = {
-    "\\s": r"[ \t\f\x0b]",
-    "\\S": r"[^ \t\n\r\f\x0b]",
-    "\\D": r"[^\n0-9]",
-    "\\W": r"[^\n0-9A-Za-z_]",
-    "\\h": r"[ \t]",
-    "\\v": r"\x0b",  # a whole class of line ends in PCRE, one letter everywhere else
-    "\\A": r"(?:^|\r)",
-    "\\Z": r"(?:$|\r)",
-    "\\z": r"(?:$|\r)",
-}
-_INSIDE = {
-    "\\s": r" \t\f\x0b",
-    "\\S": r"\x00-\x08\x0e-\x1f\x21-\xff",
-    "\\D": r"\x00-\x09\x0b-\x2f\x3a-\xff",
-    "\\W": r"\x00-\x09\x0b-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\xff",
-    "\\h": r" \t",
-    "\\v": r"\x0b",
-    "\\b": r"\x08",
-}
-_ANCHORS = {"^": r"(?:^|\r)", "$": r"(?:$|\r)"}
+_ROWS, _REGEXES = forms.rows("scan/gates"), forms.regexes("scan/gates")
+_OUTSIDE, _INSIDE, _ANCHORS = _ROWS["outside"], _ROWS["inside"], _ROWS["anchors"]
 _META = ".^$*+?()[]{}|\\-&~#"
-_TIMES = re.compile(r"\{(\d+)(?:(,)(\d*))?\}")
 
 
 @dataclass(slots=True)
@@ -74,7 +43,7 @@ class _Item:
             return 1
         if self.times[0] in "*?":
             return 0
-        brace = _TIMES.match(self.times)
+        brace = _REGEXES["times"].match(self.times)
         return int(brace[1]) if brace else 1
 
     def __str__(self) -> str:
@@ -90,26 +59,20 @@ def gate_of(signature: Signature) -> bytes:
         _strip_tail(branch, ends=derived and signature.regex is not None)
         _strip_head(branch)
     gate = flags + _join(branches)
-    if re.search("[^\0-\x7f]", gate) and "(?i" in gate:
+    if not gate.isascii() and "(?i" in gate:
         raise _fail(signature, "ignores the case of letters beyond ASCII, which means nothing on bytes")
     if not _width(branches):
         raise _fail(signature, "matches the empty text, so it would match everywhere")
     return gate.encode()
 
 
-# Where a derived gate says less than its regex (it drops the end `$` and the flag of `(?-i:…)`),
-# or where engines may differ.
-_LOOSE = re.compile(r"\$|\\(?![dDsSwWbBtrnx\W])|\\x\{|\(\?(?!:|i[:)]|P?<\w)|\{(?!\d)|\[:\^?[a-z]+:\]")
-
-
 def is_exact(signature: Signature) -> bool:
-    """Whether the regex matches each line without `\\r` that passes the gate:
-    what else a gate drops, a search does not need."""
-    return signature.regex in (None, signature.gate) and not _LOOSE.search(signature.gate)
+    """Return whether the regex matches each line without `\\r` that passes the gate."""
+    return signature.regex in (None, signature.gate) and not _REGEXES["loose"].search(signature.gate)
 
 
 def _width(branches: list[list[_Item]]) -> int:
-    """How many bytes the shortest match has."""
+    """Return the number of bytes of the shortest match."""
     return min(sum(item.least * _letters(item) for item in branch) for branch in branches)
 
 
@@ -119,12 +82,12 @@ def _letters(item: _Item) -> int:
     return item.text not in (*_ANCHORS.values(), "\\b", "\\B")
 
 
-def _fail(signature: Signature, what: str) -> PatternError:
-    return PatternError(f"{named(signature)}: the gate `{signature.gate[:SHOWN]}` {what}", HINT)
+def _fail(signature: Signature, problem: str) -> PatternError:
+    return PatternError(f"{name_of(signature)}: the gate `{signature.gate[:SHOWN]}` {problem}", HINT)
 
 
-def named(signature: Signature) -> str:
-    """How an error names a pattern: by its file, where that is the user's own."""
+def name_of(signature: Signature) -> str:
+    """Return a pattern's name for an error: with its file, where that is the user's own."""
     return f"{signature.path}:1: pattern {signature.id}" if signature.path else f"pattern {signature.id}"
 
 
@@ -142,7 +105,7 @@ class _Reader:
     def read(self) -> tuple[list[list[_Item]], str]:
         top: list[list[_Item]] = [[]]
         stack = [top]
-        for token in _TOKEN.finditer(self.signature.gate):
+        for token in _REGEXES["token"].finditer(self.signature.gate):
             kind, text = token.lastgroup, token[0]
             branches = stack[-1]
             if kind == "open":
@@ -183,7 +146,7 @@ class _Reader:
         branch[-1].times = text
 
     def _atom(self, kind: str, text: str) -> _Item:
-        if text in ("\\n", "\\r", "\n", "\r") or re.match(r"\[[^^].*\\[nr]", text):
+        if _REGEXES["line-end"].match(text):
             raise _fail(self.signature, "asks for a line end, which no line holds")
         if kind == "escape":
             return _Item(_OUTSIDE.get(text) or _escape(text))
@@ -196,20 +159,19 @@ class _Reader:
 
 
 def _escape(text: str) -> str:
-    """Drop a backslash that means nothing: not every engine forgives it."""
+    """Drop a backslash without effect, which some engines refuse."""
     return text if text[1].isalnum() or text[1] in _META else text[1]
 
 
 def _opening(text: str) -> str:
-    """`(`, `(?P<x>` and `(?s:` open a plain group; `(?i:` keeps its flag."""
+    """Return the start of a plain group for `(`, `(?P<x>` and `(?s:`; `(?i:` keeps its flag."""
     if text.endswith(":"):
         return "(?i:" if "i" in text.partition("-")[0] else text if "i" in text else "(?:"
     return "(?:"
 
 
 def _strip_tail(branch: list[_Item], *, ends: bool) -> None:
-    """Cut what a search finds without: `X*` at the end matches wherever nothing stands,
-    `X+` wherever one X does."""
+    """Cut the end that a search does not need: `X*` there matches the empty text, `X+` is found as `X`."""
     while branch:
         last = branch[-1]
         if last.least == 0 or (ends and last.text == _ANCHORS["$"] and len(branch) > 1):

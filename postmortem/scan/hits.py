@@ -1,10 +1,9 @@
-r"""Lines that passed a gate -> hits with what stands around them,
-made when the text of their block is about to be let go.
+"""Lines that passed a gate -> hits with the lines around them, made before the text of their block is dropped.
 
     rows of lines 10, 11 and 90 of a block  ->  the hits of 10 and 11 on one page, the hit of 90 on another
 
-Of a log that floods all patterns, 64 lines of each are kept, and they stand side by side:
-each with a copy of its own surroundings, they would take twenty times the memory that the text takes.
+A log that floods all patterns has 64 hits of each side by side: with copies of their surroundings they would take
+twenty times the memory of the text.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from postmortem.scan.confirm import Confirm
 from postmortem.scan.engine import Engine
 from postmortem.scan.tally import Block, Found, Row
 
-# a page lives as long as one of its hits: the last one shall not hold much more than it asked for
-PAGE = 16 << 10
+PAGE = 16 << 10  # at most, because one hit holds its whole page in memory
 
 
 class Span(NamedTuple):
@@ -33,17 +31,17 @@ class Span(NamedTuple):
 
 
 def make_hits(block: Block, confirm: Confirm) -> None:
-    """Make the hits of a block that are still wanted, and let go of what they were made from."""
+    """Make the hits of a block that are still wanted, and drop their rows' text."""
     data = block.data
-    kept = (rows for tally in block.tallies for rows in (tally.first, tally.last))
+    rows = (row for tally in block.tallies for row in tally.rows() if row.block is block)
     spans = []
-    for row in {row.line: row for rows in kept for row in rows if row.block is block}.values():
+    for row in {row.line: row for row in rows}.values():
         found = confirm.short(row.numbers, text_of(row, block)) if row.found is None else row.found
         before, after = reach(confirm.engine, found)
         low, high = start_before(data, row.start, before), end_after(data, row.end, after)
         if not found:
             row.settle(None)
-        elif row.end - row.start > WHOLE:  # only a part of it is shown, and the rest need not be kept
+        elif row.end - row.start > WHOLE:  # only a part of it is shown
             row.settle(_hit(row, block, found, Around.of(data[low : row.start], data[row.end : high])))
         else:
             spans.append(Span(low, high, row, found))
@@ -57,7 +55,7 @@ def make_hits(block: Block, confirm: Confirm) -> None:
 
 
 def _pages(spans: Sequence[Span]) -> Iterator[list[Span]]:
-    """Put those together that overlap, up to the size of a page."""
+    """Yield groups that overlap, up to the size of a page."""
     page: list[Span] = []
     high = 0
     for span in sorted(spans, key=lambda span: span.low):
@@ -82,7 +80,7 @@ def hit_of(line: int, offset: int, text: bytes, found: Found, around: Around) ->
 
 
 def reach(engine: Engine, found: Found) -> tuple[int, int]:
-    """How many bytes of surroundings the patterns on a line ask for."""
+    """Return the bytes before and after a line for its patterns."""
     if len(found) == 1:
         return engine.reach[next(iter(found))]
     wanted = [engine.reach[name] for name in found]
@@ -90,7 +88,7 @@ def reach(engine: Engine, found: Found) -> tuple[int, int]:
 
 
 def text_of(row: Row, block: Block) -> bytes:
-    """Return the line as the regexes see it."""
+    """Return the cleaned line."""
     return block.data[row.start : row.end].rstrip(b"\r\n") if row.text is None else row.text
 
 
@@ -106,14 +104,12 @@ def part_of(raw: bytes, found: Found) -> bytes:
 
 
 def start_before(data: bytes, start: int, most: int) -> int:
-    """Return where the whole lines begin that stand in front of the line at `start`,
-    up to `most` bytes of them."""
+    """Return the start of the whole lines before the line at `start`, up to `most` bytes."""
     low = start - most - 1
     return data.find(b"\n", low, start) + 1 if low >= 0 else 0
 
 
 def end_after(data: bytes, end: int, most: int) -> int:
-    """Return where the whole lines end that begin at `end`, up to `most` bytes;
-    the source's last line is whole without a line end."""
+    """Return the end of the whole lines from `end` on, up to `most` bytes; the last line may lack its line end."""
     high = end + most
     return max(end, data.rfind(b"\n", end, high) + 1) if high < len(data) else len(data)

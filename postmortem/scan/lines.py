@@ -3,9 +3,8 @@ r"""One source's bytes -> its hits, samples, counts and line numbers, in one pas
     b"step 1\n[rank3]: RuntimeError: NCCL error\nstep 2\n"
     ->  Hit(line=2, offset=7, …) between b"step 1\n" and b"step 2\n"
 
-Only what stands in the file decides what comes out, never how the bytes arrived: a block is scanned when the
-bytes behind it are there, and a line above 4 MiB is looked at in pieces that start at multiples of 1 MiB of
-that line.
+The result does not depend on how the bytes arrive: a block is scanned when the bytes after it are there, and a line
+above 4 MiB is scanned in pieces that start at multiples of 1 MiB of that line.
 """
 
 from __future__ import annotations
@@ -16,12 +15,13 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from postmortem.input.streams import Readable
 from postmortem.model import Around, Sample, Scanned, Skip, Source
-from postmortem.scan.cleaning import WHOLE, WINDOW, clean, is_dirty
+from postmortem.scan.cleaning import WHOLE, WINDOW, clean, has_escapes
 from postmortem.scan.confirm import Confirm
 from postmortem.scan.engine import NUMBER, SHIFT, Engine
 from postmortem.scan.hits import end_after, hit_of, make_hits, part_of, reach, start_before, text_of
-from postmortem.scan.reader import Readable, Reader
+from postmortem.scan.reader import Reader
 from postmortem.scan.tally import Block, Found, Row, Tallies
 
 PIECE = 1 << 20
@@ -31,8 +31,7 @@ MARGIN = 3 * WINDOW
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one source may bring back, and how it is read.
-    Only tests and very small machines need others."""
+    """How much of one source is returned, and how it is read. Only tests need others."""
 
     first: int = 32  # hits kept for each pattern from the start of the source
     last: int = 32  # and from its end
@@ -42,8 +41,7 @@ class Limits:
     stride: int = 1 << 20  # one sampled line for each
     sample: int = 4 << 10  # of a sampled line
     line: int = 4 << 20  # longer lines are scanned in pieces
-    # bytes read at once: a megabyte stays in the cache between reading, scanning and counting
-    chunk: int = 1 << 20
+    chunk: int = 1 << 20  # bytes read at once, which stay in the processor's cache until they are counted
 
 
 DEFAULT = Limits()
@@ -52,13 +50,12 @@ DEFAULT = Limits()
 def scan(
     source: Source, stream: Readable, engine: Engine, *, limits: Limits = DEFAULT, want_content: bool = False
 ) -> Scanned:
-    """Read `stream` to its end. `Scanned.counts` are lines by id;
-    see `Tally` for what they mean above 1,000."""
+    """Read `stream` to its end. `Scanned.counts` are lines by id; above 1,000 see `Tally`."""
     return Pass(source, stream, engine, limits, want_content).run()
 
 
 class Pass:
-    """One source being read. `at` is the start of the first line not scanned yet, `line` its number."""
+    """A scan of one source. `at` is the start of the first line not scanned yet, `line` its number."""
 
     def __init__(self, source: Source, stream: Readable, engine: Engine, limits: Limits, want_content: bool) -> None:
         self.source = source
@@ -93,7 +90,7 @@ class Pass:
             else:
                 return self._result()
 
-    # ── what to scan next ───────────────────────────────────────────────────────────────────────────────────
+    # ── the next bytes to scan ──────────────────────────────────────────────────────────────────────────────
 
     def _fill(self, want: int) -> None:
         drop = max(0, self.at - self.keep)
@@ -103,11 +100,10 @@ class Pass:
         self.at -= drop
 
     def _whole_lines(self) -> int:
-        """Return where the lines end that can be scanned now:
-        all that their hits may want behind them is here, none is too long."""
+        """Return the end of the lines that can be scanned now: the bytes after them are here, none is too long."""
         data, at = self.reader.data, self.at
         cut = len(data) if self.reader.eof else data.rfind(b"\n", at, max(at, len(data) - self.engine.after - 1)) + 1
-        # the last line is the one that begins in front of the stop
+        # the last line is the one that begins before the stop
         if cut > (stop := self.stop - self.reader.base):
             cut = data.find(b"\n", stop - 1, cut) + 1 or cut
         while cut - at > self.limits.line:
@@ -125,25 +121,25 @@ class Pass:
 
     def _block(self, cut: int) -> None:
         block = Block(self.reader.data, self.reader.base)
-        if is_dirty(block.data, self.at, cut):
-            self._dirty_block(block, cut)
+        if has_escapes(block.data, self.at, cut):
+            self._escaped_block(block, cut)
         else:
-            self._clean_block(block, cut)
+            self._plain_block(block, cut)
         self.at = cut
         if block.tallies:
             self.waiting.append(block)
             self._make_hits(WAITING)
 
     def _make_hits(self, spare: int) -> None:
-        """Make the hits that are still wanted from the oldest blocks, until the rest are `spare` bytes."""
+        """Make the hits of the oldest blocks, until the rest are `spare` bytes."""
         size = sum(len(block.data) for block in self.waiting)
         while size > spare:
             block = self.waiting.popleft()
             size -= len(block.data)
             make_hits(block, self.confirm)
 
-    def _clean_block(self, block: Block, cut: int) -> None:
-        """Scan the bytes as they stand."""
+    def _plain_block(self, block: Block, cut: int) -> None:
+        """Scan the bytes of the file."""
         data, at = self.reader.data, self.at
         found = self.engine.find(memoryview(data)[at:cut])
         samples = list(self._sample_starts(cut))
@@ -156,8 +152,8 @@ class Pass:
             if numbers:
                 self._see(block, Row(block, line, start, end, numbers))
 
-    def _dirty_block(self, block: Block, cut: int) -> None:
-        """Scan the block without colours and NULs, and find its lines in the file again by their number."""
+    def _escaped_block(self, block: Block, cut: int) -> None:
+        """Scan the block without colors and NULs, and find its lines in the file again by their number."""
         data, at, first = self.reader.data, self.at, self.line
         text = clean(data[at:cut])
         found = self.engine.find(text)
@@ -171,13 +167,11 @@ class Pass:
             self._sample(first + index, start, starts[index + 1])
         for line, low, high, numbers in self._lines(text, 0, len(text), found):
             index = line - first
-            self._see(
-                block,
-                Row(block, line, starts[index], starts[index + 1], numbers, text[low:high].rstrip(b"\r\n")),
-            )
+            bare = text[low:high].rstrip(b"\r\n")
+            self._see(block, Row(block, line, starts[index], starts[index + 1], numbers, bare))
 
     def _lines(self, text: bytes, low: int, high: int, found: list[int]) -> Iterator[tuple[int, int, int, list[int]]]:
-        """Give (line, start, end, numbers) for each line with hits in text[low:high], and count all lines."""
+        """Yield (line, start, end, numbers) of each line with hits in text[low:high], and count all lines."""
         line, start, end, newlines = self.line, low, low, self.counter.newlines
         numbers: list[int] = []
         for key in found:
@@ -196,8 +190,7 @@ class Pass:
         self.line = line + newlines(text, start, high)
 
     def _see(self, block: Block, row: Row) -> None:
-        """Count a line for each of its patterns,
-        and remember it if it is among the first or, so far, the last."""
+        """Count a line for each of its patterns."""
         if row.end - row.start > WHOLE:
             self._see_long(block, row)
             return
@@ -244,8 +237,8 @@ class Pass:
             self.tallies[name].add(row)
 
     def _pieces(self) -> tuple[Found, bytes, bool]:
-        r"""Go through the line at `self.at` to its end, 1 MiB at a time with 24 KiB of its neighbours.
-        Return whether a `\n` ended it."""
+        r"""Scan the line at `self.at` to its end, 1 MiB at a time with 24 KiB of its neighbors. Return the matches,
+        the text around the first one, and whether a `\n` ended the line."""
         reader, found, text, inside = self.reader, Found(), b"", False
         while True:
             stop = self.at + PIECE + MARGIN
@@ -267,17 +260,17 @@ class Pass:
             inside = True
 
     def _piece(self, raw: bytes, *, inside: bool, last: bool) -> Found:
-        """Look at one piece; leave what begins in its last 48 KiB to the next one, which sees more of it."""
+        """Search one piece; matches in its last 48 KiB are left to the next one, which has more of them."""
         stop = None if last else len(raw) - 2 * MARGIN
-        if not is_dirty(raw, 0, len(raw)):
+        if not has_escapes(raw, 0, len(raw)):
             return self.confirm.long(raw, inside=inside, stop=stop)
-        inside = inside and raw[0] not in b"\0\x1b"  # behind a hole of NULs the line begins anew
+        inside = inside and raw[0] not in b"\0\x1b"  # after a hole of NULs the line begins anew
         return self.confirm.long(clean(raw), inside=inside, stop=stop and len(clean(raw[:stop])))
 
-    # ── lines without a hit that are read all the same ──────────────────────────────────────────────────────
+    # ── samples of lines without a hit ──────────────────────────────────────────────────────────────────────
 
     def _sample_starts(self, cut: int) -> Iterator[int]:
-        """Give the first line that starts in each MiB, once: where it starts in the data."""
+        """Yield where the first line of each MiB starts in the data, once."""
         data, base = self.reader.data, self.reader.base
         while self.next_sample - base < cut:
             want = self.next_sample - base
@@ -300,12 +293,12 @@ class Pass:
         return Sample(1, 0, data[: data.rfind(b"\n", 0, self.limits.head) + 1])
 
     def _all_samples(self, lines: int) -> tuple[Sample, ...]:
-        """The head, the lines between, the tail; a short source is one sample."""
+        """Return the head, lines between, the tail; a short source is one sample."""
         data, base = self.reader.data, self.reader.base
         if self.reader.total <= self.limits.head + self.limits.tail:
             return (Sample(1, 0, data),) if data else ()
         head = self.head or self._head()
-        if self.at < len(data):  # stopped in front of the end
+        if self.at < len(data):  # stopped before the end
             return (head, *self.samples)
         tail = max(len(data) - self.limits.tail, len(head.text) - base)
         tail = data.find(b"\n", tail - 1) + 1 if base + tail else 0
@@ -338,23 +331,16 @@ class Pass:
         if isinstance(reader.skip, Skip):
             yield reader.skip
         elif reader.error:
-            what = "truncated" if reader.error.startswith("EOFError") else "read error"
-            yield Skip(path, 0, f"{what} at decompressed offset {reader.total}: {reader.error}")
+            fault = "truncated" if reader.error.startswith("EOFError") else "read error"
+            yield Skip(path, 0, f"{fault} at decompressed offset {reader.total}: {reader.error}")
         if self.want_content and reader.copy is None:
-            yield Skip(
-                path,
-                0,
-                f"larger than {self.limits.content >> 20} MiB: searched for patterns, not read as a document",
-            )
+            size = self.limits.content >> 20
+            yield Skip(path, 0, f"larger than {size} MiB: searched for patterns, not read as a document")
         for name in sorted(self.confirm.gave_up):
-            yield Skip(
-                path,
-                0,
-                (f"the regex of pattern {name} took too long on a line of this file, and was left out from there on"),
-            )
+            reason = "took too long on a line of this file, and was left out from there on"
+            yield Skip(path, 0, f"the regex of pattern {name} {reason}")
 
 
 def history(engine: Engine, limits: Limits) -> int:
-    """Bytes in front of a line that are held:
-    its surroundings, and at the end of a source what it is sampled from."""
+    """Return the bytes before a line that stay in memory: for its surroundings, and for samples of the end."""
     return max(engine.before, limits.head + limits.tail, MARGIN) + 1

@@ -1,12 +1,10 @@
-"""A large source in parts, each scanned by itself, and the whole put together from them:
-the same rows as from one pass.
+"""A large source in parts, each scanned by itself, and joined to the result of one pass.
 
     joined(source, [scan_part(source, stream, engine, part) for part in parts(source.size)])
     ==   scan(source, stream, engine)
 
-A part has the lines that begin in it. It is read with what stands in front of it, so that the first of its
-hits have their surroundings too, and to the end of its last line, however long. Only counts above 1,000 may
-differ by lines that pass a pattern's gate and not its regex, because each part trusts a pattern anew (see
+A part has the lines that begin in it. It is read with the bytes before it, for the surroundings of its first hits,
+and to the end of its last line. Only counts above 1,000 may differ, because each part trusts a pattern anew (see
 `tally`).
 """
 
@@ -17,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from postmortem.input.streams import Readable
 from postmortem.model import Hit, Sample, Scanned, Source
 from postmortem.scan.engine import Engine
 from postmortem.scan.lines import DEFAULT, Limits, Pass, history
-from postmortem.scan.reader import Readable
 
 PART = 64 << 20
 WHOLE = 2 * PART  # a source up to this size is one part
@@ -34,7 +32,7 @@ class Part(NamedTuple):
 
 
 def parts(size: int, part: int = PART, whole: int = WHOLE) -> list[Part]:
-    """Divide a source of this size. It alone decides, not who reads."""
+    """Divide a source by its size alone."""
     if size <= whole:
         return [Part(0, size)]
     bounds = [*range(0, size - part // 2, part), size]
@@ -42,13 +40,12 @@ def parts(size: int, part: int = PART, whole: int = WHOLE) -> list[Part]:
 
 
 def reads_from(part: Part, engine: Engine, limits: Limits = DEFAULT) -> int:
-    """Return where a stream for `scan_part` has to begin."""
+    """Return the first byte of a stream for `scan_part`."""
     return max(0, part.start - history(engine, limits)) if part.start else 0
 
 
 def scan_part(source: Source, stream: Readable, engine: Engine, part: Part, limits: Limits = DEFAULT) -> Scanned:
-    """Scan the lines that begin in `part`; they are numbered from 1.
-    `stream` begins at `reads_from(part)`."""
+    """Scan the lines that begin in `part`, numbered from 1. `stream` begins at `reads_from(part)`."""
     one = Pass(source, stream, engine, limits, False)
     one.stop = part.stop
     if part.start:
@@ -57,7 +54,7 @@ def scan_part(source: Source, stream: Readable, engine: Engine, part: Part, limi
 
 
 def _pass_over(one: Pass, part: Part, limits: Limits) -> None:
-    """Go to the first line that begins in the part, or behind it."""
+    """Skip to the first line that begins in the part, or after it."""
     reader = one.reader
     reader.base = reads_from(part, one.engine, limits)
     one.head = Sample(1, 0, b"")
@@ -73,7 +70,7 @@ def _pass_over(one: Pass, part: Part, limits: Limits) -> None:
 
 
 def joined(source: Source, scanned: Sequence[Scanned], limits: Limits = DEFAULT) -> Scanned:
-    """Put the parts of a source together, in their order. Lines and caps are those of the whole."""
+    """Join the parts of a source, in their order, with the lines and caps of the whole."""
     counts: Counter[str] = Counter()
     hits: list[Hit] = []
     samples: list[Sample] = []
@@ -100,16 +97,16 @@ def joined(source: Source, scanned: Sequence[Scanned], limits: Limits = DEFAULT)
 
 
 def _capped(hits: Sequence[Hit], limits: Limits) -> list[Hit]:
-    """Keep the first and the last hits of each pattern."""
+    """Return the first and the last hits of each pattern."""
     first: Counter[str] = Counter()
     last: dict[str, deque[int]] = {}
-    kept: set[int] = set()
+    chosen: set[int] = set()
     for index, hit in enumerate(hits):
         for name in (*(match.pattern for match in hit.matches), *hit.openers):
             if first[name] < limits.first:
                 first[name] += 1
-                kept.add(index)
+                chosen.add(index)
             else:
                 last.setdefault(name, deque(maxlen=limits.last)).append(index)
-    kept.update(index for row in last.values() for index in row)
-    return [hits[index] for index in sorted(kept)]
+    chosen.update(index for row in last.values() for index in row)
+    return [hits[index] for index in sorted(chosen)]

@@ -1,24 +1,18 @@
-"""A stream of bytes -> a window over it that slides from line to line:
-some history, what is being read, some of what follows.
+"""A stream of bytes -> a sliding window over it: some history, the current bytes, some of the next.
 
-Nothing here knows lines or patterns.
-A read that fails (a truncated `.gz` after a crash is normal) ends the stream; what was read before counts.
+A read that fails (a truncated `.gz` after a crash is normal) ends the stream; the bytes before it count.
 """
 
 from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
+
+from postmortem.input.streams import Readable
 
 NUMPY_PAYS = 384 << 20  # its import costs as much as it saves on counting the lines of this many bytes
 SHORT = 1 << 13  # below this the call of numpy takes longer than the count
-
-
-class Readable(Protocol):
-    """What a source is read from: may return less than asked for, and b"" at the end only."""
-
-    def read(self, n: int, /) -> bytes: ...
 
 
 class Reader:
@@ -29,18 +23,18 @@ class Reader:
         self.base = 0
         self.eof = False
         self.error = ""
-        self.skip: object = None  # the ledger's row, where the stream brings one (collect's Incomplete does)
+        self.skip: object = None  # the ledger's row, of an `Incomplete`
         self.copy: list[bytes] | None = [] if copy_up_to >= 0 else None
         self._copy_up_to = copy_up_to
         self._stream = stream
 
     @property
     def total(self) -> int:
-        """Up to which byte of the source it was read."""
+        """Return the number of bytes read of the source."""
         return self.base + len(self.data)
 
     def fill(self, drop: int, want: int) -> None:
-        """Forget the first `drop` bytes of `data`, and read `want` more or all that is left."""
+        """Drop the first `drop` bytes of `data`, and read `want` more or the rest."""
         pieces: list[bytes | memoryview] = [memoryview(self.data)[drop:]]
         got = 0
         while got < want:
@@ -74,8 +68,7 @@ class Reader:
 
 
 class LineCounter:
-    r"""Counts `\n`. CPython's count of one byte does 3 GB/s, numpy 20,
-    but its import has to be earned first."""
+    r"""Counts `\n`: CPython at 3 GB/s, numpy at 20, once the logs are large enough to pay for its import."""
 
     def __init__(self) -> None:
         self.counted = 0  # bytes, in all sources
@@ -94,5 +87,5 @@ class LineCounter:
         return int(np.count_nonzero(np.frombuffer(data, np.uint8, size, start) == 10))
 
     def lines(self, data: bytes, start: int) -> int:
-        """Count lines, the last of which may lack its end."""
+        """Return the number of lines, the last of which may lack its end."""
         return self.newlines(data, start, len(data)) + (data[-1:] != b"\n" and start < len(data))

@@ -1,70 +1,50 @@
-"""What the scan remembers of each pattern: how many lines, the first few, the last few.
-
-A rank may print one warning a million times.
-The first and the last lines tell the story, the number tells the rest.
-"""
+"""The lines of each pattern: their number, the first few, the last few, since a rank may repeat one a million times."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from postmortem.model import Hit, Match
 
 TRUST = 1000
-# id -> where it stands in the cleaned line, and what it says; None for openers
-Found = dict[str, tuple[int, Match | None]]
+Found = dict[str, tuple[int, Match | None]]  # id -> offset in the cleaned line, and its match; None for openers
 
 
+@dataclass(slots=True, eq=False)
 class Block:
-    """Bytes of the source that hits are still to be made from: `data[0]` is byte `base`.
-    `tallies` have rows in it."""
+    """Bytes of the source for hits to be made from: `data[0]` is byte `base`. `tallies` have rows in it."""
 
-    __slots__ = ("base", "data", "tallies")
-
-    def __init__(self, data: bytes, base: int) -> None:
-        self.data = data
-        self.base = base
-        self.tallies: set[Tally] = set()
+    data: bytes
+    base: int
+    tallies: set[Tally] = field(default_factory=set)
 
 
+@dataclass(slots=True, eq=False)
 class Row:
-    """One line with gates on it. `hit` is filled in late:
-    most lines of a flood are pushed out before by later ones."""
+    """One line with gates on it. Its `hit` is made at the end of its block: of a flood, later lines replace most
+    rows before."""
 
-    __slots__ = ("block", "end", "found", "hit", "line", "numbers", "start", "text")
-
-    def __init__(
-        self,
-        block: Block | None,
-        line: int,
-        start: int,
-        end: int,
-        numbers: Sequence[int],
-        text: bytes | None = None,
-    ) -> None:
-        self.block = block
-        self.line = line
-        self.start = start  # of the line in the block's data
-        self.end = end  # of the line with its line end
-        self.numbers = numbers  # of the signatures whose gates it passed
-        self.text = text  # cleaned
-        self.found: Found | None = None
-        self.hit: Hit | None = None
+    block: Block | None
+    line: int
+    start: int  # of the line in the block's data
+    end: int  # of the line with its line end
+    numbers: Sequence[int]  # of the signatures whose gates it passed
+    text: bytes | None = None  # cleaned
+    found: Found | None = None
+    hit: Hit | None = None
 
     def settle(self, hit: Hit | None) -> None:
-        """Remember the hit in place of all that it was made from. None: no regex agreed."""
+        """Replace everything that the hit was made from by the hit; None: no regex agreed."""
         self.hit = hit
         self.block = self.text = self.found = None
         self.numbers = ()
 
 
 class Tally:
-    """The lines of one id. `count` is exact, with one exception.
-
-    Where each of the first 1,000 lines that passed the gate was confirmed by the regex, later ones are
-    counted by the gate alone: that is what keeps a log in which every line matches at reading speed.
-    """
+    """The lines of one id. `count` is exact, with one exception: where the regex confirmed each of the first 1,000
+    lines that passed the gate, later ones are counted by the gate alone, for the sake of speed."""
 
     __slots__ = ("count", "first", "last", "missed", "room", "seen", "trusted")
 

@@ -1,12 +1,11 @@
-"""What this program made once and keeps for its next start, under `~/.cache/postmortem/`.
+"""A cache on disk, under `~/.cache/postmortem/`, that makes the next start faster.
 
-    path = named("gates", hashlib.sha256(b"what it is made from"), "scan/gates.py")
-    store(path, b"what was made"); fetch(path)   ->   b"what was made"
+    path = named("gates", hashlib.sha256(b"the input"), "scan/gates.py")
+    store(path, b"the result"); fetch(path)   ->   b"the result"
 
-A file's name is the hash of all that it was made from and of this program's own text, so an old one is never
-read again. Content stands behind a digest of the name and of itself. What is damaged, stands under another
-file's name, or belongs to another user, counts as missing. A folder that cannot be written costs nothing but
-time: the next start makes it again.
+A file's name is the hash of the input and of this program's own text, so an old one is never read again. A
+digest of the name and the content precedes the content. A file that is damaged, was renamed, or belongs to
+another user counts as missing. A folder that cannot be written costs time only.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from typing import Any
 
 from postmortem.system.resources import PACKAGE
 
-KEPT = 24  # files of a kind
+MOST = 24  # files of a kind
 
 
 def folder() -> Path:
-    """Return where caches are kept."""
+    """Return the folder of the cache."""
     home = os.path.expanduser("~")  # noqa: PTH111  # Path.home() raises where there is none
     return Path(os.environ.get("XDG_CACHE_HOME") or f"{home}/.cache") / "postmortem"
 
 
 def named(kind: str, content: hashlib._Hash, *code: str) -> Path:
-    """Return the file for what these files of the program make of this content."""
+    """Return the file for the result of these files of the program for this content."""
     for name in code:
         try:
             content.update((PACKAGE / name).read_bytes())
@@ -40,14 +39,14 @@ def named(kind: str, content: hashlib._Hash, *code: str) -> Path:
 
 
 def fetch(path: Path) -> bytes | None:
-    """Return what is kept in `path`, or None.
+    """Return the content stored in `path`, or None.
 
-    What is made of it may be as good as machine code (an automaton, a compiled template), so only a file of
-    this user (or of root) counts.
+    It may be as powerful as machine code (an automaton, a compiled template), so only a file of this user (or of
+    root) counts.
     """
     try:
         with path.open("rb") as f:
-            if hasattr(os, "geteuid") and os.fstat(f.fileno()).st_uid not in (0, os.geteuid()):
+            if os.fstat(f.fileno()).st_uid not in (0, os.geteuid()):
                 return None
             digest, body = f.read(32), f.read()
     except (OSError, ValueError):
@@ -56,7 +55,7 @@ def fetch(path: Path) -> bytes | None:
 
 
 def store(path: Path, body: bytes) -> None:
-    """Keep the content for the next start, where that is possible."""
+    """Store the content for the next start, where that is possible."""
     temporary = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -71,7 +70,7 @@ def store(path: Path, body: bytes) -> None:
 
 
 def fetch_rows(path: Path) -> list[Any] | None:
-    """Return the list kept in `path`, or None."""
+    """Return the list stored in `path`, or None."""
     try:
         rows = json.loads(fetch(path) or b"")
     except ValueError:
@@ -80,19 +79,18 @@ def fetch_rows(path: Path) -> list[Any] | None:
 
 
 def store_rows(path: Path, rows: list[Any]) -> None:
-    """Keep a list for the next start."""
+    """Store a list for the next start."""
     store(path, json.dumps(rows, separators=(",", ":")).encode())
 
 
 def _sealed(path: Path, body: bytes) -> bytes:
-    """The digest in front of `body` in this file. It covers the name, which says what the body was made from:
-    a good file copied over another's name is not that other's content."""
+    """Return the digest before `body` in this file. It covers the name, and so the input of the body."""
     digest = hashlib.sha256(os.fsencode(path.name) + b"\0")
     digest.update(body)
     return digest.digest()
 
 
 def _forget(path: Path) -> None:
-    """Remove all but the newest files of the kind: each change of a pattern leaves one behind."""
-    for old in sorted(path.parent.glob(f"*{path.suffix}"), key=lambda p: p.stat().st_mtime)[:-KEPT]:
+    """Remove all but the newest files of the kind: each change of a pattern adds one."""
+    for old in sorted(path.parent.glob(f"*{path.suffix}"), key=lambda p: p.stat().st_mtime)[:-MOST]:
         old.unlink(missing_ok=True)

@@ -1,7 +1,6 @@
-"""Where bytes and words go: whole files or nothing, data on standard output, words on standard error.
+"""Output: whole files or nothing, data on standard output, messages on standard error.
 
-An output file is the old one or a complete new one, whatever happens on the way: written beside its target,
-synced, then renamed over it.
+An output file is the old one or a complete new one: written beside its target, synced, then renamed over it.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from postmortem.errors import PostmortemError, UsageError
 
 Progress = Callable[[int, int, str], None]
 BAR = 14  # columns of the progress bar
-TOLD = 62  # columns that all but a file's name take: `reading ━━━ 122.1/655.8 MiB 104.3 MiB/s 0:00:05`
+FIXED = 62  # columns of all but a file's name: `reading ━━━ 122.1/655.8 MiB 104.3 MiB/s 0:00:05`
 
 
 def check_target(target: Path) -> None:
-    """Raise UsageError now if `target` cannot be written, not after minutes of reading."""
+    """Raise UsageError if `target` cannot be written; for use before minutes of reading."""
     if target.is_dir():
         raise UsageError(f"{target} is a folder", f"name a file: --output {target / 'report.html'}")
     folder = target.parent
@@ -35,7 +34,7 @@ def check_target(target: Path) -> None:
 
 
 def check_key(key: Path, target: Path | None, paths: Sequence[str]) -> None:
-    """Refuse to write the key of the pseudonyms over the report or a log."""
+    """Raise UsageError if the key of the pseudonyms would overwrite the report or a log."""
     check_target(key)
     others = [p for p in (target, *map(Path, paths)) if p is not None and p.is_file()]
     if key == target or (key.is_file() and any(map(key.samefile, others))):
@@ -43,8 +42,7 @@ def check_key(key: Path, target: Path | None, paths: Sequence[str]) -> None:
 
 
 def write_file(target: Path, made: str | bytes, private: bool = False) -> None:
-    """Write what was made to `target`: all of it, or the old file stays. What is private, nobody else may
-    read."""
+    """Write `target` completely, or leave the old file. A private one is readable by its owner only."""
     data = _bytes(made)
     check_target(target)
     try:
@@ -62,7 +60,7 @@ def _bytes(made: str | bytes) -> bytes:
 
 
 def append_file(target: Path, text: str) -> None:
-    """Add `text` to a file that others write too, such as $GITHUB_STEP_SUMMARY."""
+    """Append to a file that others write too, such as $GITHUB_STEP_SUMMARY."""
     try:
         with target.open("ab") as file:
             file.write(text.encode("utf-8", "backslashreplace"))
@@ -75,9 +73,8 @@ def append_file(target: Path, text: str) -> None:
 def _replace(target: Path, data: bytes, mode: int) -> None:
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
-        if not _appears(temporary, target, data, mode):
-            # os.open with 0666 leaves the umask to the kernel;
-            # mkstemp's 0600 would hide the report from the colleague who needs it
+        if not _written_unnamed(temporary, target, data, mode):
+            # os.open with 0666 leaves the umask to the kernel; mkstemp's 0600 would hide the report from colleagues
             _fill(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), target, data, mode)
         temporary.replace(target)
     except BaseException:
@@ -85,12 +82,12 @@ def _replace(target: Path, data: bytes, mode: int) -> None:
         raise
 
 
-def _appears(temporary: Path, target: Path, data: bytes, mode: int) -> bool:
-    """Write a file that has no name until it is whole, so that whoever is killed leaves nothing behind.
-    False where the file system has no such files (NFS)."""
+def _written_unnamed(temporary: Path, target: Path, data: bytes, mode: int) -> bool:
+    """Write a file without a name, and name it when it is whole, so that a killed process leaves nothing behind.
+    Return False where the file system has no such files (NFS)."""
     try:
         descriptor = os.open(temporary.parent, os.O_TMPFILE | os.O_WRONLY, mode)
-    except (AttributeError, OSError):
+    except OSError:
         return False
     held = os.dup(descriptor)
     try:
@@ -114,8 +111,7 @@ def _fill(descriptor: int, target: Path, data: bytes, mode: int) -> None:
 
 
 def data(made: str | bytes) -> None:
-    """Write to standard output, a text with a line end. A reader that has gone (`| head`) has seen enough: no
-    error."""
+    """Write to standard output, a text with a line end. A closed pipe (`| head`) is no error."""
     if sys.stdout is None:
         raise PostmortemError("standard output is closed", "name a file with --output FILE")
     try:
@@ -133,12 +129,11 @@ def data(made: str | bytes) -> None:
 
 
 def say(text: str) -> None:
-    """Write words to standard error, in whatever encoding it has; where nobody listens, nothing is lost."""
+    """Write a message to standard error, in its encoding. A closed one is no error."""
     if sys.stderr is None:
         return
     if os.environ.get("GITHUB_ACTIONS"):
-        # the runner obeys any line of output that begins like this (ActionCommand.cs),
-        # and some of our lines quote logs
+        # the runner obeys lines that begin with :: or ##[ (ActionCommand.cs), and some of our lines quote logs
         text = re.sub(r"(?m)^(\s*)(::|##\[)", r"\1\\\2", text)
     try:
         encoding = sys.stderr.encoding or "utf-8"
@@ -162,12 +157,12 @@ def _is_terminal() -> bool:
 
 
 def colour() -> bool:
-    """Say whether standard error takes colours, and whether its reader wants them (no-color.org)."""
+    """Return whether standard error is a terminal with colors whose user wants them (no-color.org)."""
     return _is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _plug(descriptor: int) -> None:
-    # else the interpreter's own flush at exit fails once more, loudly
+    # otherwise the interpreter's own flush at exit fails once more, with a message
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, descriptor)
     os.close(null)
@@ -180,23 +175,16 @@ def progress_bar(quiet: bool = False) -> Iterator[Progress | None]:
         yield None
         return
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    told = (DownloadColumn(binary_units=True), TransferSpeedColumn(), TimeRemainingColumn())
-    columns = (TextColumn("reading"), BarColumn(BAR), *told, TextColumn("{task.description}"))
-    room = max(width() - TOLD, 8)
+    speed = (DownloadColumn(binary_units=True), TransferSpeedColumn(), TimeRemainingColumn())
+    columns = (TextColumn("reading"), BarColumn(BAR), *speed, TextColumn("{task.description}"))
+    room = max(width() - FIXED, 8)
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
 
         def show(done: int, total: int, label: str) -> None:
-            # a path's end tells more than its start
+            # a path's end matters more than its start
             end = label if len(label) <= room else f"…{label[1 - room :]}"
             bar.update(task, completed=done, total=total or None, description=end)
 

@@ -1,12 +1,10 @@
-"""Items -> their results, by as many processes as pay off, here or on a cluster;
-one that dies or hangs costs one item.
+"""Items -> their results, by as many processes as pay off, here or on a cluster; one that dies costs one item.
 
     run([a, b, c], sizes, work, local(2))   ->   [result of a, Failure("died (SIGKILL)"), result of c]
 
-Small items travel in bundles, a large one alone. A bundle whose worker died, hung or ran out of memory is
-tried a second time, item by item, so that the one at fault is named and its neighbours are not lost. The
-order in which workers finish changes nothing. Workers are spawned, never forked: they inherit neither threads
-nor locks. Other engines come in as `concurrent.futures.Executor`.
+Small items travel in bundles, a large one alone. A bundle that failed is tried a second time, item by item, so
+that the item at fault is named and its neighbors are not lost. Workers are spawned, never forked: they inherit
+neither threads nor locks. Other engines are a `concurrent.futures.Executor`.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 from postmortem.errors import PostmortemError, UsageError
-from postmortem.system.process import OutOfTime, begin, deaf_children, undivided
+from postmortem.system.process import OutOfTime, begin, delayed_signals, unsignaled_children
 from postmortem.system.process import tune as tune
 
 T = TypeVar("T")
@@ -42,11 +40,12 @@ SECONDS_PER_ITEM = 1.5e-3
 DEADLINE = 30.0  # seconds for a task, and as many more as a slow disk needs
 SLOWEST = 20e6  # bytes a second
 ANSWER = 10.0  # seconds until a cluster's scheduler has to answer
+REBUILDS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why there is no result: said of a worker, as in `the worker that read it …`."""
+    """Why there is no result, as a predicate: `the worker that read it …`."""
 
     reason: str
 
@@ -64,23 +63,20 @@ class Place(NamedTuple):
 
 
 def workers_for(sizes: Sequence[int]) -> int:
-    """How many processes pay off for items of these sizes:
-    one for small inputs, at most one for each processor."""
+    """Return how many processes pay off: one for small inputs, at most one for each processor."""
     if current_process().daemon:  # may have no children
         return 1
     seconds = sum(sizes) / BYTES_PER_SECOND + len(sizes) * SECONDS_PER_ITEM
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(processors, len(sizes), int(seconds / PAYS)))
+    return max(1, min(len(os.sched_getaffinity(0)), len(sizes), int(seconds / PAYS)))
 
 
 def seconds_for(size: int) -> float:
-    """How long so many bytes may take."""
+    """Return the time limit for a task of so many bytes."""
     return DEADLINE + size / SLOWEST
 
 
 def bundles(sizes: Sequence[int], target: int) -> list[tuple[int, ...]]:
-    """Put neighbours together up to `target` bytes;
-    the largest bundles first, so that none of them is the last to end."""
+    """Return neighbors together, up to `target` bytes each; the largest bundles first, so that none ends last."""
     out: list[tuple[int, ...]] = []
     held: list[int] = []
     weight = 0
@@ -98,21 +94,19 @@ def bundles(sizes: Sequence[int], target: int) -> list[tuple[int, ...]]:
 def run(
     items: Sequence[T], sizes: Sequence[int], work: Work[T, R], place: Place, done: Done | None = None
 ) -> list[R | Failure]:
-    """Give the result of `work` for each item, in their order.
-    A KeyboardInterrupt ends it early, with what there is.
+    """Return the result of `work` for each item, in their order. A KeyboardInterrupt ends it early.
 
-    `work` takes a bundle and returns a result for each item of it. A PostmortemError from it ends everything;
-    any other end of a task counts as the failure of its items.
+    `work` takes a bundle and returns a result for each of its items. A PostmortemError from it ends everything;
+    any other error is the failure of its items.
     """
     return _Run(items, sizes, work, place, done).all()
 
 
 class _Run:
-    """Tasks under way. Each item is tried with its bundle and, if that failed, once alone."""
+    """Running tasks. Each item is tried with its bundle and, if that failed, once alone."""
 
     def __init__(self, items: Sequence[Any], sizes: Sequence[int], work: Any, place: Place, done: Done | None) -> None:
-        self.items, self.sizes, self.work, self.place = items, sizes, work, place
-        self.done: Done = done or (lambda index, read: None)
+        self.items, self.sizes, self.work, self.place, self.done = items, sizes, work, place, done
         self.results: list[Any] = [None] * len(items)
         self.ended: SimpleQueue[tuple[Future[Any], tuple[int, ...], bool]] = SimpleQueue()
         self.under_way = 0
@@ -156,23 +150,20 @@ class _Run:
             results = [Failure(why(error))]
         for index, result in zip(bundle, results, strict=True):
             self.results[index] = result
-            self.done(index, not isinstance(result, Failure))
+            if self.done:
+                self.done(index, not isinstance(result, Failure))
 
 
 def why(error: BaseException) -> str:
-    """How a worker ended, in words."""
+    """Return the predicate for a Failure."""
     if isinstance(error, TimeoutError | OutOfTime):
         return "took too long"
     if isinstance(error, MemoryError):
         return "ran out of memory"
     code = getattr(error, "exitcode", None)
     if code is not None:
-        name = (
-            signal.Signals(-code).name
-            if isinstance(code, int) and code < 0 and -code in set(signal.Signals)
-            else f"exit code {code}"
-        )
-        return f"died ({name})"
+        killed = isinstance(code, int) and -code in set(signal.Signals)
+        return f"died ({signal.Signals(-code).name if killed else f'exit code {code}'})"
     if type(error).__name__ == "KilledWorker":  # dask: it died on several workers
         return "died each time"
     return f"failed ({type(error).__name__}: {str(error)[:200]})"
@@ -181,12 +172,9 @@ def why(error: BaseException) -> str:
 # ── here ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-REBUILDS = 3
-
-
 @contextmanager
 def local(workers: int) -> Iterator[Place]:
-    """Processes of our own."""
+    """Yield a place of `workers` processes on this machine."""
     processes = _Processes(workers)
     try:
         yield Place(processes.submit, processes.stop, workers)
@@ -195,11 +183,8 @@ def local(workers: int) -> Iterator[Place]:
 
 
 class _Processes:
-    """Pebble's pool, because `ProcessPoolExecutor` gives up all its tasks when one worker dies.
-
-    Pebble itself gives up where a worker dies between two tasks;
-    then a new pool takes what is submitted next.
-    """
+    """Pebble's pool: `ProcessPoolExecutor` gives up all its tasks when one worker dies. Pebble gives up where a
+    worker dies between two tasks; then a new pool takes the next tasks."""
 
     def __init__(self, workers: int) -> None:
         self.workers, self.rebuilds = workers, 0
@@ -211,13 +196,13 @@ class _Processes:
 
         from pebble import ProcessPool
 
-        with deaf_children():  # it is a process too
+        with unsignaled_children():  # it is a process too
             ensure_running()
         return ProcessPool(max_workers=self.workers, context=self.context, initializer=begin)
 
     def submit(self, work: Callable[..., Any], bundle: tuple[Any, ...], seconds: float) -> Future[Any]:
         try:
-            with undivided():  # the first one starts the workers
+            with delayed_signals():  # the first one starts the workers
                 future: Future[Any] = self.pool.schedule(work, args=[bundle], timeout=seconds)
         except RuntimeError:
             if self.rebuilds == REBUILDS:
@@ -229,8 +214,8 @@ class _Processes:
         return future
 
     def stop(self) -> None:
-        """End the workers, then their channel. Pebble's `join` goes the other way round, and a worker that is
-        still starting then misses the channel's lock and prints a traceback."""
+        """End the workers, then their channel. Pebble's `join` ends the channel first, and a worker that is
+        still starting then misses its lock and prints a traceback."""
         self.pool.stop()
         if (loop := self.pool._pool_manager_loop) is not None:
             loop.join()  # it would start new ones
@@ -240,27 +225,26 @@ class _Processes:
         self.pool.join()
 
 
-_WHOLE = spawn.get_preparation_data
+_prepared = spawn.get_preparation_data
 _STARTING = threading.Lock()
 
 
-def _without_main(name: str) -> dict[str, Any]:
-    return {key: value for key, value in _WHOLE(name).items() if not key.startswith("init_main")}
+def _prepared_without_main(name: str) -> dict[str, Any]:
+    return {key: value for key, value in _prepared(name).items() if not key.startswith("init_main")}
 
 
 class _Process(SpawnProcess):
-    """A spawned process that does not run the caller's main script again:
-    a script of three lines has no `__main__` guard."""
+    """A spawned process that does not run the caller's script, which may lack a `__main__` guard, again."""
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:
         with _STARTING:
-            spawn.get_preparation_data = _without_main
+            spawn.get_preparation_data = _prepared_without_main
             try:
-                with deaf_children():
+                with unsignaled_children():
                     return SpawnProcess._Popen(process_obj)
             finally:
-                spawn.get_preparation_data = _WHOLE
+                spawn.get_preparation_data = _prepared
 
 
 class _Context(SpawnContext):
@@ -278,15 +262,14 @@ class _Context(SpawnContext):
 
 
 def elsewhere(executor: Executor) -> Place:
-    """An executor of the caller's. How many workers it has is its own business, as are deadlines."""
-
+    """Return a place for an executor of the caller's, which has its own number of workers and deadlines."""
     futures: list[Future[Any]] = []
 
     def submit(work: Callable[..., Any], bundle: tuple[Any, ...], _seconds: float) -> Future[Any]:
         futures.append(executor.submit(work, bundle))
         return futures[-1]
 
-    def stop() -> None:  # of the tasks; the executor is not ours to end
+    def stop() -> None:  # the tasks; the executor is the caller's
         for future in futures:
             future.cancel()
 
@@ -295,7 +278,7 @@ def elsewhere(executor: Executor) -> Place:
 
 @contextmanager
 def dask(address: str) -> Iterator[Executor]:
-    """Connect to a running Dask scheduler."""
+    """Yield the executor of a running Dask scheduler. Raise UsageError without one."""
     try:
         from distributed import Client
     except ImportError:
@@ -317,12 +300,10 @@ def dask(address: str) -> Iterator[Executor]:
 
 @contextmanager
 def made_by(name: str) -> Iterator[Executor]:
-    """Call the factory `package.module:function` for an executor, and shut that down in the end."""
+    """Yield the executor that `package.module:function` makes, and shut it down. Raise UsageError."""
     module, _, function = name.partition(":")
     if not module or not function:
-        raise UsageError(
-            f"--executor {name} names no factory", "write it like this: --executor package.module:function"
-        )
+        raise UsageError(f"--executor {name} names no factory", "for example: --executor package.module:function")
     try:
         factory = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:

@@ -8,8 +8,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def folder(name: str) -> Path:
-    """Return the folder `name` ("patterns", "reports", "schemas").
-    An editable install has no packaged copy, a wheel has no checkout."""
+    """Return the folder `name`. An editable install has no packaged copy, a wheel has no checkout."""
     packaged = PACKAGE / "_data" / name
     return packaged if packaged.is_dir() else PACKAGE.parent / name
 

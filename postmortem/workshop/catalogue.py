@@ -1,7 +1,4 @@
-"""Pattern -> text a person reads: the list, one pattern in full, and its explanation.
-
-postmortem explain kernel-oom-killed-process
-"""
+"""Pattern -> text for people: the list, one pattern in full, and its explanation."""
 
 from __future__ import annotations
 
@@ -11,14 +8,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from postmortem.errors import UsageError
-from postmortem.library import load
+from postmortem.library import Library, load
 from postmortem.model import Example, Pattern
 
 WIDTH = 100
 ROLE_MEANS = {
-    "cause": "may be the root cause: the line states what happened",
+    "cause": "may be the root cause: the line states the failure",
     "symptom": "follows from something on another rank or host",
-    "confirms": "supports a cause and says whose it is",
+    "confirms": "supports a cause and states the culprit",
     "context": "never a root cause",
 }
 ENTITY_MEANS = {
@@ -36,13 +33,18 @@ ENTITY_MEANS = {
 def find(pattern_id: str, folders: Iterable[Path] = ()) -> Pattern:
     """Return the pattern of this id, or raise UsageError that names the nearest ids."""
     library = load(*folders)
-    if pattern := library.get(pattern_id):
-        return pattern
-    from difflib import get_close_matches
+    require(library, (pattern_id,))
+    return library[pattern_id]
 
-    words = [p for p in library.patterns if pattern_id in p] or get_close_matches(pattern_id, library.patterns, 5, 0.5)
-    near = f"did you mean {', '.join(words[:5])}?" if words else "`postmortem patterns list` names all of them"
-    raise UsageError(f"there is no pattern {pattern_id}", near)
+
+def require(library: Library, ids: Iterable[str]) -> None:
+    """Raise UsageError, with the nearest ids, for the first of these ids that is no pattern."""
+    for missing in (i for i in ids if i not in library.patterns):
+        from difflib import get_close_matches
+
+        words = [p for p in library.patterns if missing in p] or get_close_matches(missing, library.patterns, 5, 0.5)
+        near = f"did you mean {', '.join(words[:5])}?" if words else "`postmortem patterns list` names all of them"
+        raise UsageError(f"there is no pattern {missing}", near)
 
 
 def listing(folders: Iterable[Path] = (), as_json: bool = False) -> str:
@@ -57,12 +59,12 @@ def listing(folders: Iterable[Path] = (), as_json: bool = False) -> str:
 
 
 def explain(pattern: Pattern) -> str:
-    """Return what an engineer on call wants to know of one pattern."""
+    """Return the explanation of one pattern for an engineer on call."""
     return "\n".join(_explanation(pattern)).rstrip() + "\n"
 
 
 def show(pattern: Pattern) -> str:
-    """Return the explanation, and what the program makes of the pattern."""
+    """Return the explanation, and the use that the program makes of the pattern."""
     return "\n".join([*_explanation(pattern), *_mechanics(pattern)]).rstrip() + "\n"
 
 

@@ -1,15 +1,16 @@
-"""Pattern files -> remarks, each with how to mend it.
+"""Pattern files -> remarks, each with its remedy.
 
     patterns/kernel/kernel-oom.yaml: no example under `no_match` [examples-both-ways]
         add the nearest line that is something else, with `because`
 
-A lint is a function that yields what is wrong with one pattern; its docstring is its documentation.
+A lint is a function that yields the defects of one pattern.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,12 +18,14 @@ from typing import NamedTuple
 
 import regex
 
-from postmortem.errors import PatternError, UsageError
+from postmortem.errors import PatternError
 from postmortem.library import Library, Signature, parse, regexes
 from postmortem.library.files import found
 from postmortem.model import Pattern, Variant
-from postmortem.scan import Engine, cost, gate_of, healthy
+from postmortem.scan import Engine, gate_of
+from postmortem.scan.cost import cost, healthy
 from postmortem.system import resources
+from postmortem.workshop.catalogue import require
 
 MAX_REGEX = 2000
 MIN_LETTERS = 5
@@ -33,7 +36,7 @@ Check = Callable[[Pattern, Library], Iterator[str]]
 
 
 class Remark(NamedTuple):
-    """Something wrong with one pattern file."""
+    """A defect of one pattern file."""
 
     path: str
     lint: str
@@ -55,7 +58,7 @@ LINTS: list[Lint] = []
 
 
 def lint(fix: str) -> Callable[[Check], Check]:
-    """Register a lint with the sentence that says how to mend what it finds."""
+    """Register a lint with the sentence that describes the remedy."""
 
     def register(check: Check) -> Check:
         LINTS.append(Lint(check.__name__.replace("_", "-"), fix, check))
@@ -65,12 +68,10 @@ def lint(fix: str) -> Callable[[Check], Check]:
 
 
 def run(folders: tuple[Path, ...] = (), ids: tuple[str, ...] = ()) -> list[Remark]:
-    """Check the shipped library (or, where `folders` are named, those against it);
-    keep to the patterns `ids` if given."""
+    """Return remarks on the shipped library or, if `folders` are given, on those; `ids` selects patterns."""
     remarks: list[Remark] = []
     library = _read((resources.folder("patterns"), *folders), remarks)
-    if unknown := [i for i in ids if i not in library.patterns]:
-        raise UsageError(f"there is no pattern {unknown[0]}", "`postmortem patterns list` names all of them")
+    require(library, ids)
     roots = [f.resolve() for f in folders]
     for pattern in library.patterns.values():
         theirs = not roots or any(Path(pattern.path).resolve().is_relative_to(r) for r in roots)
@@ -87,39 +88,31 @@ def check(pattern: Pattern, library: Library) -> list[Remark]:
 
 
 def _read(roots: tuple[Path, ...], remarks: list[Remark]) -> Library:
-    """Load what can be loaded; a file that cannot is a remark, not the end."""
+    """Load every pattern file that can be loaded; the others become remarks."""
     patterns: dict[str, Pattern] = {}
     for root in roots:
-        try:
-            files = list(found(root))
-        except PatternError as e:
-            remarks.append(_unloaded(e))
-            continue
-        _parse(files, patterns, remarks)
+        files: list[tuple[Path, bytes]] = []
+        with _remarked(remarks):
+            files += found(root)
+        for path, data in files:
+            with _remarked(remarks):
+                pattern = parse(data, path)
+                patterns[pattern.id] = pattern
     return Library(dict(sorted(patterns.items())), "lint")
 
 
-def _unloaded(e: PatternError) -> Remark:
-    place, _, message = e.message.partition(": ")
-    return Remark(place, "loads", message, e.hint)
-
-
-def _parse(files: Sequence[tuple[Path, bytes]], patterns: dict[str, Pattern], remarks: list[Remark]) -> None:
-    for path, data in files:
-        try:
-            pattern = parse(data, path)
-        except PatternError as e:
-            remarks.append(_unloaded(e))
-            continue
-        patterns[pattern.id] = pattern
-
-
-# ── names and words ─────────────────────────────────────────────────────────────────────────────────────────
+@contextmanager
+def _remarked(remarks: list[Remark]) -> Iterator[None]:
+    """Turn an error of the block into a remark."""
+    try:
+        yield
+    except PatternError as e:
+        place, _, message = e.message.partition(": ")
+        remarks.append(Remark(place, "loads", message, e.hint))
 
 
 @lint("rename the file, or the id: both read as “we saw …”, in small letters with dashes")
 def id_is_the_file_name(p: Pattern, library: Library) -> Iterator[str]:
-    """A pattern is found by its id, so the file bears it."""
     if p.id != Path(p.path).stem:
         yield f"the id {p.id} is not the file's name"
     if not NAME.fullmatch(p.id):
@@ -128,7 +121,6 @@ def id_is_the_file_name(p: Pattern, library: Library) -> Iterator[str]:
 
 @lint("put it into patterns/<family>/<id>.yaml, the family in small letters with dashes")
 def folder_is_the_family(p: Pattern, library: Library) -> Iterator[str]:
-    """A reader looks for a pattern in its family's folder."""
     folder = Path(p.path).parent
     is_root = any(other.path.startswith(f"{folder}/{other.family}/") for other in library.patterns.values())
     if is_root or not NAME.fullmatch(folder.name):
@@ -136,8 +128,7 @@ def folder_is_the_family(p: Pattern, library: Library) -> Iterator[str]:
 
 
 @lint("write one or two sentences for an engineer at 3 a.m.")
-def says_what_and_why(p: Pattern, library: Library) -> Iterator[str]:
-    """The report shows both."""
+def has_what_and_why(p: Pattern, library: Library) -> Iterator[str]:
     for key in ("title", "what", "why"):
         if not getattr(p, key):
             yield f"`{key}` is empty"
@@ -145,21 +136,18 @@ def says_what_and_why(p: Pattern, library: Library) -> Iterator[str]:
 
 @lint("choose the category of the failure, or another role")
 def cause_has_a_category(p: Pattern, library: Library) -> Iterator[str]:
-    """The verdict's category is that of its root."""
     if p.role == "cause" and p.category is None:
         yield "a cause without a category"
 
 
 @lint("add `actions: [{kind: …, text: …}]`; kind `none` with a reason will do")
 def cause_has_an_action(p: Pattern, library: Library) -> Iterator[str]:
-    """A verdict says what to do next."""
     if p.role == "cause" and not any(a.text for a in p.actions):
         yield "a cause without an action"
 
 
 @lint("name an existing pattern, or leave the link out")
 def explains_what_exists(p: Pattern, library: Library) -> Iterator[str]:
-    """A link to nothing explains nothing."""
     for link in p.explains:
         if link.id not in library.patterns:
             yield f"explains {link.id}, which does not exist"
@@ -169,33 +157,22 @@ def explains_what_exists(p: Pattern, library: Library) -> Iterator[str]:
 
 @lint("name a scenario that `postmortem replay --list` shows, or leave it out")
 def replay_exists(p: Pattern, library: Library) -> Iterator[str]:
-    """The report offers the replay as a command."""
-    if p.replay and p.replay not in _scenarios():
+    from postmortem.replay.catalogue import BY_ID
+
+    if p.replay and p.replay not in BY_ID:
         yield f"replay {p.replay} is no scenario"
-
-
-@lru_cache(maxsize=1)
-def _scenarios() -> frozenset[str]:
-    from postmortem.replay.catalogue import SCENARIOS
-
-    return frozenset(s.id for s in SCENARIOS)
-
-
-# ── examples ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @lint("add a real line, and under `no_match` the nearest line that is something else, with `because`")
 def examples_both_ways(p: Pattern, library: Library) -> Iterator[str]:
-    """What a pattern must not match is half of what it means."""
     if not any(e.text or e.incident for e in p.matches):
         yield "no example under `match`"
     if not any(e.text or e.incident for e in p.no_matches):
         yield "no example under `no_match`"
 
 
-@lint("make the example, its `captures` and the regex agree; `postmortem patterns test` tells more")
+@lint("make the example, its `captures` and the regex agree; `postmortem patterns test` shows more")
 def examples_fit_the_regex(p: Pattern, library: Library) -> Iterator[str]:
-    """Captures name groups of the regex."""
     groups = {g for v in p.variants for g in re.findall(r"\(\?P<(\w+)>", v.regex)}
     for number, example in enumerate(p.matches):
         for name in example.captures:
@@ -203,14 +180,10 @@ def examples_fit_the_regex(p: Pattern, library: Library) -> Iterator[str]:
                 yield f"match[{number}] captures {name}, which is no group of the regex"
 
 
-@lint("say where the line is from (`from:`), or cite the emitter (`references:`), or set `status: draft`")
+@lint("add the origin of the line (`from:`), or cite the emitter (`references:`), or set `status: draft`")
 def stable_has_a_source(p: Pattern, library: Library) -> Iterator[str]:
-    """An invented line proves nothing."""
     if p.status == "stable" and not p.references and not any(e.origin or e.incident for e in p.matches):
         yield "stable without a source"
-
-
-# ── regular expressions ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def _wordings(p: Pattern) -> Iterator[tuple[str, Variant]]:
@@ -226,8 +199,7 @@ def _compiled(v: Variant) -> regex.Pattern[bytes] | None:
 
 
 def _gates(p: Pattern) -> Iterator[tuple[str, Variant, Signature]]:
-    """Yield what the scanner looks for, of each wording;
-    gate-compiles speaks of those that it cannot look for."""
+    """Yield the signature of each wording that the scanner takes; gate-compiles reports the others."""
     for name, v in _wordings(p):
         signature = Signature(p.id, v.gate or v.regex, v.regex)
         if not v.on and not _refusal(signature):
@@ -236,7 +208,7 @@ def _gates(p: Pattern) -> Iterator[tuple[str, Variant, Signature]]:
 
 @lru_cache(maxsize=64)
 def _alone(signature: Signature, prefer: str = "auto") -> Engine:
-    """An engine for one gate: several lints ask it, one after the other."""
+    """Return an engine for one gate, which several lints use."""
     return Engine.compile([signature], prefer=prefer, cache=False)
 
 
@@ -252,7 +224,6 @@ def _refusal(signature: Signature) -> str:
 
 @lint("fix the expression; `variants` take other wordings")
 def regex_compiles(p: Pattern, library: Library) -> Iterator[str]:
-    """`regex` is the library that confirms; 2,000 characters are enough for one wording."""
     for name, v in _wordings(p):
         try:
             if regex.compile(v.regex.encode()).search(b""):
@@ -265,7 +236,6 @@ def regex_compiles(p: Pattern, library: Library) -> Iterator[str]:
 
 @lint("bound what repeats ({0,200}), make neighbours disjoint ([^)]* before \\)), never nest repeats")
 def regex_is_linear(p: Pattern, library: Library) -> Iterator[str]:
-    """Whoever writes into the log must not be able to stop the reader."""
     texts = [line for e in p.matches for line in e.text.splitlines()[:3]]
     for name, v in _wordings(p):
         if _compiled(v) and (growth := regexes.slowest(v.regex, texts)).line:
@@ -275,7 +245,6 @@ def regex_is_linear(p: Pattern, library: Library) -> Iterator[str]:
 
 @lint("write a `gate` beside it without look-around, back-reference, possessive or atomic group, or repeat above 1000")
 def gate_compiles(p: Pattern, library: Library) -> Iterator[str]:
-    """The scanner reads gates, in Hyperscan; RE2 stands in where that does not run."""
     for name, v in _wordings(p):
         if not v.on and (refusal := _refusal(Signature(p.id, v.gate or v.regex, v.regex))):
             yield f"{name}: {refusal}"
@@ -283,7 +252,6 @@ def gate_compiles(p: Pattern, library: Library) -> Iterator[str]:
 
 @lint("widen the gate: every line that the regex matches must pass it")
 def gate_lets_the_examples_through(p: Pattern, library: Library) -> Iterator[str]:
-    """A gate that is narrower than its regex loses lines in silence."""
     lines = [line.encode() for e in p.matches for line in e.text.splitlines()]
     for name, v, signature in _gates(p):
         compiled = _compiled(v)
@@ -295,7 +263,6 @@ def gate_lets_the_examples_through(p: Pattern, library: Library) -> Iterator[str
 
 @lint("give the gate a word that healthy logs do not have on every line")
 def gate_has_a_literal(p: Pattern, library: Library) -> Iterator[str]:
-    """Without certain text the automaton has nothing to look for."""
     for name, _, signature in _gates(p):
         literal = regexes.certain_literal(gate_of(signature).decode())
         if regexes.letters(literal) < MIN_LETTERS:
@@ -304,7 +271,6 @@ def gate_has_a_literal(p: Pattern, library: Library) -> Iterator[str]:
 
 @lint("narrow the gate: begin and end it with rare text, no open tail")
 def gate_is_cheap(p: Pattern, library: Library) -> Iterator[str]:
-    """One gate that hits every line costs as much as all others together."""
     for name, _, signature in _gates(p):
         if (rate := cost(_alone(signature), healthy_corpus())) > MAX_CALLBACKS_PER_MIB:
             yield f"{name}: {rate:.0f} callbacks for each MiB of healthy logs"
@@ -312,15 +278,13 @@ def gate_is_cheap(p: Pattern, library: Library) -> Iterator[str]:
 
 @lru_cache(maxsize=1)
 def healthy_corpus() -> bytes:
-    """Return what healthy jobs print, and the logs of the healthy sample runs where this is
-    a checkout that has them."""
+    """Return the output of healthy jobs, and in a checkout the logs of the healthy samples."""
     files = sorted((resources.PACKAGE.parent / "sample_logs").glob("*healthy*/logs/**/*"))
     return healthy(1 << 20) + b"".join(f.read_bytes() for f in files if f.is_file())[: 8 << 20]
 
 
-@lint("merge the two patterns, or tell their lines apart")
+@lint("merge the two patterns, or make their lines differ")
 def regex_is_its_own(p: Pattern, library: Library) -> Iterator[str]:
-    """Two patterns with one regex are one observation with two names."""
     own = {(v.regex, v.on) for v in p.variants}
     for other in library.patterns.values():
         apart = p.sources and other.sources and set(p.sources).isdisjoint(other.sources)

@@ -1,9 +1,7 @@
-"""The examples in pattern files -> does the real scanner, and do the real parsers,
-read them as the file says?
+"""Run the examples of pattern files through the real scanner and parsers.
 
-match:    [{text: '… Killed process 32688 (python) …', captures: {pid: '32688'}}]   must be read as this
-pattern no_match: [{text: '… killed=0 …', because: a counter}]                              must not; other
-patterns may
+match:    [{text: '… Killed process 32688 (python) …', captures: {pid: '32688'}}]   must be read as this pattern
+no_match: [{text: '… killed=0 …', because: a counter}]                              must not; others may match
 """
 
 from __future__ import annotations
@@ -14,10 +12,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from postmortem.errors import UsageError
 from postmortem.library import Library, load
 from postmortem.model import Example, Pattern
 from postmortem.system import resources
+from postmortem.workshop.catalogue import require
 
 BLOCK = 'Traceback (most recent call last):\n  File "train.py", line 31, in <module>\n    main()\n'
 
@@ -37,8 +35,7 @@ class Trial(NamedTuple):
 
 def trials(library: Library, ids: tuple[str, ...] = ()) -> Iterator[Trial]:
     """Return every example of the library, or of the patterns `ids`."""
-    if unknown := [i for i in ids if not library.get(i)]:
-        raise UsageError(f"there is no pattern {unknown[0]}", "`postmortem patterns list` names all of them")
+    require(library, ids)
     for pattern in library.patterns.values():
         if not ids or pattern.id in ids:
             yield from (Trial(pattern, True, n, e) for n, e in enumerate(pattern.matches))
@@ -46,15 +43,14 @@ def trials(library: Library, ids: tuple[str, ...] = ()) -> Iterator[Trial]:
 
 
 def run(folders: tuple[Path, ...] = (), ids: tuple[str, ...] = ()) -> tuple[int, list[str]]:
-    """Run the examples; return how many there are,
-    and one sentence for each that is not read as its file says."""
+    """Run the examples; return their number, and one sentence for each that is not read as its file states."""
     library = load(*folders)
     results = [(t, failure(t, library)) for t in trials(library, ids)]
     return len(results), [f"{t.pattern.path}: {t}: {why}" for t, why in results if why]
 
 
 def failure(trial: Trial, library: Library) -> str:
-    """Say how the example is misread; empty if it is read as its file says."""
+    """Return how the example is misread; empty if it is read as its file states."""
     if trial.example.incident:
         return _incident(trial)
     if trial.pattern.derived:
@@ -73,22 +69,17 @@ def _captures(trial: Trial, library: Library) -> dict[str, Any] | None:
 
     pattern, example = trial.pattern, trial.example
     kind = example.source or (pattern.sources[0] if pattern.sources else "")
-    for event in read_text(_in_its_block(trial), kind, library):
+    text = example.text
+    if pattern.on == "exception" and "Traceback (most recent call last)" not in text:
+        text = BLOCK + text  # such a pattern reads the last line of a traceback; the example may be that line alone
+    for event in read_text(text, kind, library):
         if event.pattern == pattern.id:
             return dict(event.fields)
     return None
 
 
-def _in_its_block(trial: Trial) -> str:
-    """A pattern `on: exception` reads the last line of a traceback;
-    its examples may leave out the lines before."""
-    text = trial.example.text
-    bare = trial.pattern.on == "exception" and "Traceback (most recent call last)" not in text
-    return BLOCK + text if bare else text
-
-
 def _incident(trial: Trial) -> str:
-    """A derived pattern has no line of its own: its example is a whole incident."""
+    """Try a whole sample incident, the example of a derived pattern, which has no line of its own."""
     logs = resources.PACKAGE.parent / "sample_logs" / trial.example.incident / "logs"
     if not logs.is_dir():
         checkout = (resources.PACKAGE.parent / "pyproject.toml").is_file()
@@ -101,8 +92,7 @@ def _incident(trial: Trial) -> str:
 
 
 def _written(trial: Trial) -> str:
-    """A small incident that stands in the file itself:
-    `==> path <==` starts each log, as `head` prints several."""
+    """Try a small incident in the file itself: `==> path <==` starts each log, as `head` prints several."""
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory() as folder:

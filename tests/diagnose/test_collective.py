@@ -9,7 +9,7 @@ import pytest
 
 from conftest import SAMPLES, solved
 from postmortem.analyze import analyze
-from postmortem.report import collective
+from postmortem.report import summary
 
 STAMP = "E1120 10:10:{at:02d}.000000000"
 TIMED_OUT = (
@@ -50,7 +50,7 @@ def test_three_ranks_wait_in_a_collective_that_the_fourth_never_enqueued(tmp_pat
         "dtype": None, "timeout_s": 600.0, "waited_s": 600.021, "entered": [0, 1, 3], "missing": [2], "elsewhere": {},
         "completed": {"0": 8119, "1": 8119, "2": 8118, "3": 8119},
     }  # fmt: skip
-    assert collective.sentence(document) == (
+    assert summary.collective(document) == (
         "ALLREDUCE #8120 in the default group, 1,048,576 elements: 3 of 4 ranks entered, rank 2 had completed #8118; "
         "timed out after 600 s"
     )
@@ -62,7 +62,7 @@ def test_another_operation_under_the_same_number_is_no_entry(tmp_path: Path) -> 
     row = document["verdict"]["collective"]
     assert (row["op"], row["entered"], row["missing"]) == ("ALLREDUCE", [0, 2], [])
     assert row["elsewhere"] == {"1": "BROADCAST #7"}
-    assert "2 of 3 ranks entered, rank 1 was in BROADCAST #7;" in collective.sentence(document)
+    assert "2 of 3 ranks entered, rank 1 was in BROADCAST #7;" in summary.collective(document)
 
 
 def test_of_a_subgroup_nobody_knows_the_size(tmp_path: Path) -> None:
@@ -90,4 +90,4 @@ def test_of_a_subgroup_nobody_knows_the_size(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_the_samples_were_stuck_in(sample: str, said: str) -> None:
-    assert collective.sentence(solved(SAMPLES / sample).document) == said
+    assert summary.collective(solved(SAMPLES / sample).document) == said

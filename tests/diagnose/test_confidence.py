@@ -23,10 +23,6 @@ def sure(root: Claim, ranks: tuple[int, ...] = (1,), **known: Any) -> str:
     return confidence.of(case(**known), root, ranks)
 
 
-def test_a_line_that_states_it_of_a_rank_establishes_it() -> None:
-    assert sure(claim(RAISED, ranks=(1,))) == "established"
-
-
 @pytest.mark.parametrize(
     "root, ranks",
     [
@@ -41,10 +37,6 @@ def test_a_line_that_states_it_of_a_rank_establishes_it() -> None:
 )
 def test_a_deduction_between_line_and_verdict_only_supports_it(root: Claim, ranks: tuple[int, ...]) -> None:
     assert sure(root, ranks) == "supported"
-
-
-def test_what_ranks_saw_of_each_other_may_still_establish() -> None:
-    assert sure(claim(pattern("m", "collective-mismatch", entity="rank"), ranks=(1,))) == "established"
 
 
 def test_a_rank_that_is_only_assumed_from_its_local_rank_supports() -> None:

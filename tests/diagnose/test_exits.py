@@ -8,7 +8,7 @@ import pytest
 
 from claims import NOON, bye, case, claim, event, exits, pattern
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.exits import derive, told_killed
+from postmortem.diagnose.derive.exits import derive
 from postmortem.model import Event
 
 RAISED = pattern()
@@ -36,15 +36,6 @@ def test_an_end_that_nothing_accounts_for_accuses_its_rank(code: int, name: str)
     assert found([], *exits(r0=-15, r1=code)) == [(name, (1,))]
 
 
-def test_a_clean_end_and_one_that_the_launcher_asked_for_accuse_nobody() -> None:
-    assert found([], *exits(r0=0, r1=-15, r2=143)) == []
-
-
-def test_who_has_a_cause_is_accounted_for() -> None:
-    assert found([claim(RAISED, ranks=(1,))], *exits(r1=1)) == []
-    assert found([claim(RAISED, ranks=(1,))], *exits(r1=-9)) == []
-
-
 def test_a_complaint_accounts_for_an_end_by_itself_but_not_for_a_kill() -> None:
     assert found([claim(LOST, ranks=(1,))], *exits(r1=1)) == []
     assert found([claim(LOST, event(rank=1))], *exits(r1=-6)) == []
@@ -60,25 +51,6 @@ def test_an_abort_is_accounted_for_by_an_exception_of_the_communication_layer_wi
     assert found(said, *exits(r1=-11)) == [("rank-exit-crash-signal", (1,))]
     assert len(found(said, *exits(r1=-6, r2=-6))) == 2
     assert found([abort], *exits(r1=-6)) == [("rank-exit-crash-signal", (1,))]
-
-
-@pytest.mark.parametrize(
-    "word",
-    [
-        claim(LOST, event(speaker="launcher"), ranks=(1,)),
-        claim(END, event(), ranks=(1,), role="symptom"),
-        claim(pattern("w", "peer-lost", role="symptom", severity="warning"), ranks=(1,)),
-        claim(LOST, ranks=(1,), role="context"),
-    ],
-)
-def test_the_launchers_word_or_a_warning_accounts_for_nothing(word: Claim) -> None:
-    assert found([word], *exits(r1=1)) == [("rank-exit-without-reason", (1,))]
-
-
-def test_the_claim_says_what_the_launcher_saw() -> None:
-    (c,) = derive(case(*exits(r1=-9), ranks=(0, 1), hosts={1: "node-b"}), [])
-    assert c.because == "the launcher reported SIGKILL for rank 1"
-    assert (c.hosts, c.pids, c.strength) == (("node-b",), (101,), "ended")
 
 
 # ── kills ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -123,11 +95,6 @@ def test_the_only_rank_that_the_launcher_did_not_stop_was_stopped_from_outside()
     assert found([], *ends, *asked(100)) == []  # of two nobody knows
     assert found([], *ends, *asked(100, 102, file="other.err")) == []
     assert found([], *exits(r0=-15, r1=143, r2=-15), *asked(100, 102)) == []
-
-
-def test_where_the_job_was_told_to_stop_everybody_was() -> None:
-    stop = event("stop", pattern="stop")
-    assert found([], *exits(r0=-15, r1=-15, r2=-15), *asked(100, 102), stop) == []
 
 
 # ── ends of which others tell ────────────────────────────────────────────────────────────────────────────────────────
@@ -191,22 +158,11 @@ def test_a_kill_is_accounted_for_by_who_forces_or_stops_before_it() -> None:
     assert found([killed, claim(LOST)]) == [("rank-exit-sigkill", ())]
 
 
-def test_spawn_names_a_local_rank_where_no_ranks_are_known() -> None:
-    assert found([end(exitcode="1", local_rank="1")], ranks=()) == [("rank-exit-without-reason", (1,))]
-    assert found([end(exitcode="1", local_rank="1")]) == [("rank-exit-without-reason", ())]
-
-
 def test_the_raylet_names_the_one_process_it_lost() -> None:
     assert found([claim(RAYLET, ranks=(2,))]) == [("rank-vanished", (2,))]
     assert found([claim(RAYLET, ranks=(1, 2))]) == []
     assert found([claim(RAYLET)]) == []
     assert found([claim(RAYLET, ranks=(2,)), end(signal="Killed", ranks=(1,))]) == [("rank-exit-sigkill", (1,))]
-
-
-def test_whom_somebody_tells_to_be_killed() -> None:
-    assert told_killed(
-        [end(signal="Killed", ranks=(1, 2)), end(exitcode="1", ranks=(3,)), claim(LOST, ranks=(0,))]
-    ) == {1, 2}
 
 
 # ── of several ends ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -14,7 +14,7 @@ from postmortem.analyze import analyze
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.solution import Solution
 from postmortem.model import Event
-from postmortem.report import attempts, render_markdown, render_terminal
+from postmortem.report import render_markdown, render_terminal, summary
 from postmortem.say import accounts
 
 RAISED = pattern("raised", title="A Python exception ended a process")
@@ -101,7 +101,7 @@ def test_three_attempts_of_which_two_failed_alike() -> None:
 def test_one_attempt_is_a_row_and_no_table() -> None:
     incident = solved(SAMPLES / "bad-label-one-rank")
     assert len(incident.document["attempts"]) == 1
-    assert attempts.attempts(incident.document) == [] and "Attempts" not in render_markdown(incident)
+    assert summary.attempts(incident.document) == [] and "Attempts" not in render_markdown(incident)
 
 
 def life(hour: int, steps: int) -> list[str]:

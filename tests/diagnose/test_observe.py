@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from claims import case, claim, event, pattern
+from claims import case, event, pattern
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.observe import group, numbers, observe
+from postmortem.diagnose.observe import numbers, observe
 from postmortem.model import Event, Pattern, ReadsAs
 
 
@@ -28,14 +28,6 @@ def test_a_rank_speaks_of_itself() -> None:
     assert seen(pattern(), event()).ranks == ()
 
 
-def test_its_host_is_where_it_lives_if_the_line_does_not_say() -> None:
-    assert seen(pattern(), event(rank=2), hosts={2: "node-b"}).hosts == ("node-b",)
-    assert seen(pattern(), event(rank=2, host="node-a"), hosts={2: "node-b"}).hosts == ("node-a",)
-    assert seen(pattern(), event(fields={"host": "node-c"}, host="node-a")).hosts == ("node-c",)
-    assert seen(pattern(), event(fields={"node": "node-d"})).hosts == ("node-d",)
-    assert seen(pattern(), event(fields={"host": "--"})).hosts == ()
-
-
 @pytest.mark.parametrize(
     "fields, ranks",
     [
@@ -49,24 +41,12 @@ def test_a_line_names_ranks(fields: dict[str, str], ranks: tuple[int, ...]) -> N
     assert seen(pattern(entity="rank"), event(rank=7, fields=fields)).ranks == ranks
 
 
-def test_who_complains_of_the_missing_is_none_of_them() -> None:
-    absent = pattern(entity="missing-ranks")
-    assert seen(absent, event(rank=7, fields={"ranks": "1, 2"})).ranks == (1, 2)
-    assert seen(absent, event(rank=7, fields={"rank": "4"})).ranks == (4,)
-    assert seen(absent, event(rank=7)).ranks == ()
-
-
 KILLED = pattern("killed", "host-oom", entity="pid")
 
 
 def test_a_pid_is_a_rank_by_the_launchers_map() -> None:
     one = seen(KILLED, event(pid=None, fields={"pid": "32688"}, speaker="kernel"), pids={1: 32688})
     assert (one.ranks, one.pids) == ((1,), (32688,))
-
-
-def test_pid_0_and_1_are_no_process_of_a_job() -> None:
-    for pid in ("0", "1"):
-        assert seen(KILLED, event(fields={"pid": pid}, speaker="kernel")).pids == ()
 
 
 def test_a_data_loaders_worker_is_of_the_rank_that_complains_of_it() -> None:
@@ -83,11 +63,6 @@ def test_slurm_gives_each_task_a_cgroup_of_its_own() -> None:
     said = event("oom-kill: task_memcg=/slurm/uid_0/job_9/step_0/task_3,pid=555", "dmesg.txt", 8, speaker="kernel",
                  pattern="killed", fields={"pid": "555"})  # fmt: skip
     assert [c.ranks for c in observe(case(kill, said, patterns=[KILLED]))] == [(3,), (3,)]
-
-
-def test_a_process_by_its_local_rank() -> None:
-    told = event(fields={"local_rank": "1"}, host="node-b", source_kind="agent")
-    assert seen(KILLED, told, by_local={(None, "node-b", 1): 5}).ranks == (5,)
 
 
 def test_a_rank_that_speaks_of_a_process_speaks_of_its_own_but_the_kernel_and_the_agent_do_not() -> None:
@@ -113,23 +88,11 @@ def test_the_bus_id_may_stand_up_to_three_lines_above() -> None:
     assert seen(xid, event(context=("pcie 0000:48:00", "the line"), before=1)).gpus == ()
 
 
-def test_without_a_bus_id_a_gpu_is_its_speakers_or_its_processs() -> None:
-    xid = pattern("xid", "gpu-hardware", entity="gpu")
-    assert seen(xid, event(rank=2, fields={"gpu": "0"})).ranks == (2,)
-    assert seen(xid, event(fields={"pid": "77"}), pids={1: 77}).ranks == (1,)
-    assert seen(xid, event(rank=2)).ranks == ()
-
-
 def test_what_a_rank_says_of_its_host_names_the_rank_but_the_kernel_speaks_for_all() -> None:
     full = pattern("full", "storage", entity="host")
     assert seen(full, event(rank=2)).ranks == (2,)
     assert seen(full, event(rank=2, speaker="kernel")).ranks == ()
     assert seen(full, event(rank=2, speaker="scheduler")).ranks == ()
-
-
-@pytest.mark.parametrize("entity", ["peer", "job"])
-def test_a_peer_and_a_job_are_no_rank(entity: str) -> None:
-    assert seen(pattern(entity=entity), event(rank=2)).ranks == ()
 
 
 @pytest.mark.parametrize(
@@ -149,11 +112,6 @@ def test_who_complains_is_not_who_is_complained_of(peer: str, hosts: tuple[str, 
     left = pattern("left", "network", entity="peer")
     assert seen(left, event(host="node-a", fields={"peer": peer})).hosts == hosts
     assert seen(left, event(host="node-a", fields={"peer": peer, "host": "node-x"})).hosts == ("node-x",)
-
-
-def test_a_symptom_of_a_peer_is_of_the_host_that_has_it() -> None:
-    lost = pattern("lost", "peer-lost", role="symptom", entity="peer")
-    assert seen(lost, event(host="node-a", fields={"peer": "node48<37948>"})).hosts == ("node-a",)
 
 
 def test_numbers_are_bounded() -> None:
@@ -177,10 +135,6 @@ BUS_ERROR = pattern("bus-error", "native-crash", reads_as=ReadsAs("old-meaning",
 )  # fmt: skip
 def test_a_line_reads_as_another_under_older_versions(torch: str | None, means: str) -> None:
     assert seen(BUS_ERROR, event(), torch=torch, patterns=[OLD]).pattern.id == means
-
-
-def test_an_event_of_a_pattern_that_is_not_in_the_library_makes_no_claim() -> None:
-    assert observe(case(event(pattern="long-gone"))) == []
 
 
 # ── one line, one name ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -221,26 +175,9 @@ def test_nor_is_an_exception_whose_message_has_a_name_in_a_further_line() -> Non
     assert names(raised(opened=15), named(14, text="above")) == ["raised", "out-of-memory"]
 
 
-def test_a_stamp_shows_that_a_line_is_no_part_of_a_message() -> None:
-    stamped = named(25, text="further", raw_time="12:00:00", clock="naive")
-    assert names(raised(), stamped) == ["raised", "out-of-memory"]
-
-
-def test_another_writers_line_is_no_part_of_a_message() -> None:
-    assert names(raised(), named(25, text="further", rank=2)) == ["raised", "out-of-memory"]
-    assert names(raised(), named(25, text="x", fields={"local_rank": 1})) == ["raised", "out-of-memory"]
-    assert names(raised(opened=15), named(25, text="x", fields={"opened": 24})) == ["raised", "out-of-memory"]
-
-
 def test_another_copy_of_the_log_may_have_the_name() -> None:
     assert names(raised(), named(3, file="agent.err")) == ["out-of-memory"]
     assert names(raised(), named(3, file="agent.err", rank=2)) == ["raised", "out-of-memory"]
-
-
-def test_documents_without_lines_are_one_place() -> None:
-    dump = event("RuntimeError: odd", "e.json", None, pattern="raised", rank=1)
-    assert names(dump, named(None, file="e.json", text="x")) == ["out-of-memory"]
-    assert names(dump, named(3, file="e.json", text="x")) == ["raised", "out-of-memory"]
 
 
 def test_weather_is_no_name_for_an_exception() -> None:
@@ -259,29 +196,6 @@ def test_a_wrapper_only_carries_anothers_failure() -> None:
 
 
 # ── claims of one pattern on one entity ──────────────────────────────────────────────────────────────────────────────
-
-
-def test_claims_on_one_rank_are_one_and_on_two_are_two() -> None:
-    p = pattern()
-    said = [claim(p, event(line=n, at=float(n)), ranks=(rank,)) for n, rank in enumerate((0, 0, 1))]
-    assert [(c.ranks, len(c.events)) for c in group(said)] == [((0,), 2), ((1,), 1)]
-
-
-def test_nameless_processes_are_kept_apart() -> None:
-    for entity in ("self", "rank", "pid"):
-        said = [claim(pattern(entity=entity), event(line=n)) for n in (1, 2)]
-        assert len(group(said)) == 2
-    assert len(group([claim(pattern(entity="job"), event(line=n)) for n in (1, 2)])) == 1
-
-
-def test_hosts_are_kept_apart_where_the_pattern_speaks_of_hosts() -> None:
-    for entity, several in (("host", 2), ("job", 1)):
-        said = [claim(pattern(entity=entity), event(line=n), hosts=(host,)) for n, host in enumerate("ab")]
-        assert len(group(said)) == several
-
-
-def test_roles_are_kept_apart() -> None:
-    assert len(group([claim(pattern(), ranks=(0,)), claim(pattern(), ranks=(0,), role="context")])) == 2
 
 
 @pytest.mark.parametrize("kind", ["exception", "exit", "crash", "stack", "cut"])

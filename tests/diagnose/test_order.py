@@ -33,12 +33,6 @@ def test_on_one_clock_only_stamps_count() -> None:
     assert not order.surely_before(said(0, **vague, **one), said(1, **vague, **two))
 
 
-def test_two_hosts_may_print_late() -> None:
-    a, b = said(0, host="a").event, said(0, host="b").event
-    assert order.margin(a, b) > order.margin(a, a)
-    assert order.margin(a, a) >= order.BUFFERED
-
-
 def test_a_moment_known_badly_has_no_place() -> None:
     assert not order.surely_before(said(0, at_sigma=31.0), said(9999))
     assert not order.surely_before(said(0), said(9999, at_sigma=31.0))
@@ -46,20 +40,12 @@ def test_a_moment_known_badly_has_no_place() -> None:
 
 
 def test_in_one_file_the_line_tells_if_the_clocks_do_not_contradict() -> None:
-    assert order.above(said(None, line=30), said(None, line=50))
-    assert not order.above(said(None, line=50), said(None, line=50))
-    assert not order.above(said(None, line=30), said(None, line=31))  # one report of the kernel
-    assert not order.above(said(None, line=30), said(None, "b.log", line=50))
-    assert not order.above(said(None, line=None), said(None, line=50))
-    assert not order.above(said(99, line=30), said(0, line=50))
-
-
-def test_the_earliest_event_of_a_claim_that_has_a_time() -> None:
-    one = claim(P, event("undated"), event("late", at=9.0), event("early", at=5.0))
-    first = order.first_of(one)
-    assert first is not None
-    assert first.text == "early"
-    assert order.first_of(said(None)) is None
+    assert order.before(said(None, line=30), said(None, line=50))
+    assert not order.before(said(None, line=50), said(None, line=50))
+    assert not order.before(said(None, line=30), said(None, line=31))  # one report of the kernel
+    assert not order.before(said(None, line=30), said(None, "b.log", line=50))
+    assert not order.before(said(None, line=None), said(None, line=50))
+    assert not order.before(said(99, line=30), said(0, line=50))
 
 
 def test_how_much_later_is_told_with_its_error() -> None:
@@ -82,10 +68,3 @@ def test_of_one_host_or_of_a_comparison_nothing_is_told() -> None:
     assert order.elsewhere(a, said(5)) == ""
     for strength in ("compared", "silent"):
         assert order.elsewhere(said(0, host="a", strength=strength), said(5, host="b")) == ""
-
-
-def test_the_first_of_another_host() -> None:
-    root = said(0, host="a")
-    late, early, own = said(9, host="b"), said(5, host="c"), said(1, host="a")
-    assert order.first_elsewhere(root, [late, early, own]) is early
-    assert order.first_elsewhere(root, [own]) is None

@@ -9,7 +9,7 @@ import pytest
 from claims import bye, case, claim, event, exits, pattern, source
 from postmortem.diagnose import life, outcome
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive import lastwords
+from postmortem.diagnose.derive import log_ends
 from postmortem.model import Event
 
 RAISED = pattern()
@@ -30,15 +30,6 @@ def of(root: Claim | None, *claims: Claim, events: Any = (), **known: Any) -> st
 
 
 # ── with a cause ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_cause_is_an_incident() -> None:
-    assert of(claim(RAISED, ranks=(1,))) == "incident"
-
-
-def test_how_a_rank_ended_is_an_incident_too() -> None:
-    assert of(claim(RAISED, ranks=(1,), strength="ended")) == "incident"
-    assert of(claim(pattern("v", "peer-lost"), ranks=(1,), strength="silent")) == "incident"
 
 
 def test_a_guess_beside_a_job_that_works_is_none() -> None:
@@ -64,14 +55,6 @@ def test_a_loud_complaint_is_a_failure_unless_all_finished(severity: str) -> Non
     assert of(None, loud, events=[bye(0), *exits(r0=0)], ranks=(0,)) == "undetermined"
 
 
-def test_a_warning_is_one_where_nobody_works_after_it() -> None:
-    warned = claim(GRUMBLE, event(line=9))
-    assert of(None, warned, events=[worked(5)]) == "undetermined"
-    assert of(None, warned, events=[worked(10)]) == "healthy"
-    kernel = claim(GRUMBLE, event(line=9, speaker="kernel"))
-    assert of(None, kernel, events=[worked(5)]) == "healthy"
-
-
 def test_a_bad_end_is_a_failure() -> None:
     assert of(None, events=[worked(), *exits(r0=1)]) == "undetermined"
     assert of(None, events=[worked(), *exits(r0=0)]) == "healthy"
@@ -94,21 +77,7 @@ def test_a_stack_or_trouble_without_a_sign_of_life_is_no_health() -> None:
     assert of(None, hung, events=[event(speaker="kernel")]) == "healthy"
 
 
-def test_what_the_kernel_confirms_loudly_is_trouble() -> None:
-    for severity, told in (("fatal", "undetermined"), ("warning", "healthy")):
-        confirms = claim(pattern("k", None, role="confirms", severity=severity), event(speaker="kernel"))
-        assert of(None, confirms, events=[event()]) == told
-    rank = claim(pattern("k", None, role="confirms"), event())
-    assert of(None, rank, events=[event()]) == "healthy"
-
-
 # ── a life that lacks a sign of work ─────────────────────────────────────────────────────────────────────────────────
-
-
-def test_ranks_or_a_launcher_without_work_or_goodbye() -> None:
-    for known in ({"ranks": (0,)}, {"world": 2}, {"sources": [source("agent.err", "agent")]}):
-        assert of(None, **known) == "undetermined"
-        assert of(None, events=[worked()], **known) == "healthy"
 
 
 def test_a_complaint_of_unknown_words_without_work() -> None:
@@ -148,13 +117,6 @@ def test_a_sign_of_work_or_a_goodbye_is_life() -> None:
     assert life.is_alive(case(event(pattern="w"), patterns=[works]))
 
 
-@pytest.mark.parametrize("by, at_work", [("count", True), ("loss", True), ("answer", True), ("up", False)])
-def test_what_shows_a_writer_at_work(by: str, at_work: bool) -> None:
-    assert life.at_work(worked(by=by)) is at_work
-    assert life.at_work(bye(0))
-    assert not life.at_work(said(1))
-
-
 def test_life_after_a_line_is_its_writers_in_the_same_log() -> None:
     e = event(line=5)
     signs = [worked(4), worked(6, rank=1), worked(7), worked(8, file="b.log")]
@@ -181,31 +143,18 @@ def test_all_are_done_where_every_rank_or_every_console_said_goodbye() -> None:
     assert not life.all_done(case(bye(0), *exits(r0=1), ranks=(0,)))
 
 
-def test_the_last_goodbye_and_the_last_sign_of_a_log() -> None:
-    seen = case(bye(0, 7), bye(0, 9), worked(12), said(20, file="rank0.log"))
-    last = life.last_goodbye(seen, "rank0.log")
-    assert last is not None
-    assert last.where.line == 9
-    assert life.last_line(seen, "rank0.log") == 12
-    assert life.last_line(seen, "other") == 0
-    assert life.last_goodbye(seen, "other") is None
-    assert life.has_last_word(bye(0, fields={"last_word": True}))
-    assert not life.has_last_word(bye(0))
-    assert not life.has_last_word(worked(fields={"last_word": True}))
-
-
 # ── the end of a log ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def ends(*events: Event, claims: Any = (), **known: Any) -> list[tuple[str, int | None]]:
-    return [(c.pattern.id, c.event.where.line) for c in lastwords.derive(case(*events, **known), list(claims))]
+    return [(c.pattern.id, c.event.where.line) for c in log_ends.derive(case(*events, **known), list(claims))]
 
 
 def cry(line: int, text: str = "ERROR odd", file: str = "a.log", **more: Any) -> Event:
     return said(line, text, file, "notice", cries=True, **more)
 
 
-ERROR, RETRIES = lastwords.ERROR, lastwords.RETRIES
+ERROR, RETRIES = "log-ends-with-error", "log-ends-in-retries"
 
 
 def test_a_log_that_ends_with_an_error_of_unknown_words() -> None:
@@ -216,30 +165,10 @@ def test_a_log_that_ends_with_an_error_of_unknown_words() -> None:
     assert ends(said(1), said(2, "WARNING", kind="notice")) == []
 
 
-def test_not_where_work_or_an_answer_came_after_it() -> None:
-    assert ends(cry(2), worked(3, file="a.log")) == []
-    assert ends(worked(1, file="a.log"), cry(2)) == [(ERROR, 2)]
-    assert ends(cry(2), said(3, '"POST /v1 HTTP/1.1" 200 OK')) == []
-    assert ends(said(1, '"POST /v1 HTTP/1.1" 200 OK'), cry(2)) == [(ERROR, 2)]
-    assert ends(cry(2), said(3, '"POST /v1 HTTP/1.1" 500')) == [(ERROR, 2)]
-
-
 def test_not_where_all_are_done_or_something_accuses_somebody() -> None:
     assert ends(said(1), bye(None, 2, file="a.log"), cry(3)) == []
     assert ends(cry(2), claims=[claim(LOST)]) == []
     assert ends(cry(2), claims=[claim(LOST, role="confirms")]) == [(ERROR, 2)]
-
-
-def test_not_where_it_is_known_to_be_none() -> None:
-    benign = pattern("benign", None, role="context")
-    known = event("ERROR odd", "a.log", 2, pattern="benign")
-    assert ends(cry(2), known, patterns=[benign]) == []
-    assert ends(cry(2), event("x", "a.log", 2, pattern="lost"), patterns=[LOST]) == [(ERROR, 2)]
-
-
-def test_not_the_kernels_nor_a_tools_log_beside_one_that_lives() -> None:
-    assert ends(cry(2, speaker="kernel")) == []
-    assert ends(cry(2), worked(3, file="b.log")) == []
 
 
 def test_a_wait_that_nothing_ended() -> None:
@@ -251,18 +180,13 @@ def test_a_wait_that_nothing_ended() -> None:
     assert ends(*waits, worked(3, file="a.log")) == []
 
 
-def test_an_error_is_told_before_a_wait() -> None:
-    waits = [said(n, "Retrying", file="a.log") for n in (1, 2, 3)]
-    assert ends(*waits, cry(1, file="b.log")) == [(ERROR, 1)]
-
-
 def test_what_is_said_again_and_again_to_the_end() -> None:
     same = [event("waits", "a.log", n, pattern="w") for n in (1, 3, 5)]
-    assert lastwords.said_to_the_end(case(*same), same[2])
-    assert not lastwords.said_to_the_end(case(*same), same[1])
-    assert not lastwords.said_to_the_end(case(*same[1:]), same[2])
-    assert not lastwords.said_to_the_end(case(*same, said(6)), same[2])
-    assert lastwords.said_to_the_end(case(*same, said(4)), same[2])
-    assert not lastwords.said_to_the_end(case(*same, worked(2, file="a.log")), same[2])
+    assert log_ends.repeated_to_the_end(case(*same), same[2])
+    assert not log_ends.repeated_to_the_end(case(*same), same[1])
+    assert not log_ends.repeated_to_the_end(case(*same[1:]), same[2])
+    assert not log_ends.repeated_to_the_end(case(*same, said(6)), same[2])
+    assert log_ends.repeated_to_the_end(case(*same, said(4)), same[2])
+    assert not log_ends.repeated_to_the_end(case(*same, worked(2, file="a.log")), same[2])
     first = worked(1, file="a.log")
-    assert lastwords.said_to_the_end(case(*same, first._replace(where=first.where._replace(line=0))), same[2])
+    assert log_ends.repeated_to_the_end(case(*same, first._replace(where=first.where._replace(line=0))), same[2])

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from claims import NOON, bye, case, claim, event, exits, explains, parts, pattern, steps
+from claims import NOON, bye, case, claim, event, exits, parts, pattern, steps
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules import foreign
@@ -38,13 +36,6 @@ ROWS = [
 ]
 
 
-def test_the_only_row_is_this_jobs() -> None:
-    at = {"at": NOON, "at_sigma": 0.1}
-    only = row("990 train TIMEOUT", **at)
-    seen = case(only, *steps(0, 1, 2, at=NOON), ranks=(0,))
-    assert foreign.unbound(seen, [claim(LIMIT, only)]) == []
-
-
 # ── a job that all ranks finished ────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -59,20 +50,6 @@ def test_nothing_that_others_tell_harmed_a_job_that_all_ranks_finished() -> None
     assert fallen(foreign.harmless, seen, kernels(speaker="launcher")) == {}
 
 
-@pytest.mark.parametrize(
-    "events, ranks",
-    [
-        ([bye(0), event("step 3", "rank1.log", kind="line", rank=1, source_kind="console")], (0, 1)),
-        ([], (0, 1)),
-        ([bye(0), bye(1), *exits(r1=-9)], (0, 1)),
-    ],
-)
-def test_it_may_have_where_a_rank_did_not_say_goodbye_or_ended_badly(
-    events: list[Event], ranks: tuple[int, ...]
-) -> None:
-    assert fallen(foreign.harmless, case(*events, ranks=ranks), kernels()) == {}
-
-
 def test_it_may_have_where_a_rank_complains() -> None:
     seen = case(bye(0), bye(1), ranks=(0, 1))
     assert fallen(foreign.harmless, seen, kernels(), claim(LOST)) == {}
@@ -81,13 +58,6 @@ def test_it_may_have_where_a_rank_complains() -> None:
     assert fallen(foreign.harmless, seen, joined) == {}
     weather = claim(pattern("w", None, role="symptom"))
     assert fallen(foreign.harmless, seen, kernels(), weather) == {0: "context"}
-
-
-def test_goodbyes_without_names_count_where_every_console_ends_in_one() -> None:
-    nameless = [bye(None, file="a.log"), event("x", "a.log", kind="line", source_kind="console")]
-    assert fallen(foreign.harmless, case(*nameless), kernels()) == {0: "context"}
-    other = event("x", "b.log", kind="line", source_kind="console")
-    assert fallen(foreign.harmless, case(*nameless, other), kernels()) == {}
 
 
 def test_a_job_that_a_scheduler_ends_after_its_goodbyes_hung_at_its_exit() -> None:
@@ -116,29 +86,10 @@ def test_a_moment_of_the_jobs_life_binds_a_cause_to_it() -> None:
     assert not loose(WITHIN)
 
 
-def test_a_rank_binds_and_a_symptom_needs_no_binding() -> None:
-    assert not loose(claim(OOM, *UNDATED.events, ranks=(1,)))
-    assert not loose(claim(OOM, *UNDATED.events, role="symptom"))
-    assert not loose(claim(OOM, event("x")))  # a rank says it
-
-
-def test_where_nothing_but_others_words_was_handed_in_somebody_chose_them() -> None:
-    assert not loose(UNDATED, events=list(UNDATED.events))
-
-
-def test_a_program_that_is_no_rank_is_a_strangers() -> None:
-    assert loose(kernels(at=NOON + 2, at_sigma=0.1, comm="mysqld"))
-    assert not loose(kernels(at=NOON + 2, at_sigma=0.1))
-
-
 def test_a_host_without_a_rank_is_a_strangers() -> None:
     for host, strange in (("node-a.cluster", False), ("node-b", True)):
         c = claim(OOM, *WITHIN.events, hosts=(host,))
         assert loose(c, hosts={0: "node-a"}) is strange
-
-
-def test_a_fault_on_a_gpu_would_be_told_by_the_program_that_made_it() -> None:
-    assert loose(kernels(pattern("mmu", "gpu-fault", entity="gpu"), at=NOON + 2, at_sigma=0.1))
 
 
 def test_the_ranks_words_bear_out_what_is_said_of_their_gpu() -> None:
@@ -151,12 +102,6 @@ def test_the_ranks_words_bear_out_what_is_said_of_their_gpu() -> None:
     assert not loose(xid, claim(pattern("nccl", "hang", role="symptom", family="nccl")))
 
 
-def test_an_edge_to_what_a_rank_died_of_bears_it_out() -> None:
-    p = pattern("pressure", "storage", entity="host", explains=(explains("raised"),))
-    assert not loose(kernels(p), claim(RAISED))
-    assert loose(kernels(p), claim(pattern("other")))
-
-
 def test_a_complaint_of_others_is_no_cause_of_its_own() -> None:
     net = pattern("link", "network", entity="host")
     assert not loose(kernels(net), claim(pattern("lost2", "peer-lost")))
@@ -166,11 +111,6 @@ def test_a_complaint_of_others_is_no_cause_of_its_own() -> None:
     assert not loose(
         kernels(pattern("disk", "storage", entity="host")), claim(pattern("io", "storage", role="symptom"))
     )
-
-
-def test_what_a_pattern_bears_out_counts_whatever_its_own_category() -> None:
-    witness = pattern("witness", None, role="symptom", bears_out=("storage",))
-    assert not loose(kernels(pattern("disk", "storage", entity="host")), claim(witness))
 
 
 def test_an_oom_kill_is_borne_out_by_a_rank_that_was_killed() -> None:
@@ -188,29 +128,12 @@ def test_or_by_one_that_fell_silent_while_others_complain() -> None:
     assert loose(UNDATED, claim(LOST, ranks=(0,)), events=[*both, bye(1)])
 
 
-def test_not_by_a_row_of_a_table() -> None:
-    table = row("990 train OUT_OF_MEMORY")
-    assert loose(claim(OOM, table), events=[*WORK, *exits(r1=-9), table])
-
-
 # ── what becomes of them ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def roles(seen: Case, loose: Claim, *others: Claim) -> tuple[str, bool]:
     doubted = foreign.doubted(seen, [loose, *others], [loose])[0]
     return doubted.role, doubted.guess
-
-
-def test_a_loose_cause_gives_way_to_any_other() -> None:
-    seen = case(*WORK, ranks=(0,))
-    assert roles(seen, UNDATED, claim(RAISED)) == ("context", False)
-    assert roles(seen, UNDATED, claim(RAISED, strength="silent")) == ("cause", True)
-    assert any("nothing links it" in note for note in seen.notes)
-
-
-def test_alone_it_is_a_guess() -> None:
-    assert roles(case(*WORK, ranks=(0,)), UNDATED) == ("cause", True)
-    assert roles(case(*WORK, ranks=(0,)), WITHIN) == ("cause", False)
 
 
 def test_a_hosts_dated_log_is_believed_where_nobody_knows_when_the_job_was() -> None:

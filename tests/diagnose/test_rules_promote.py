@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claims import NOON, bye, case, claim, event, exits, pattern
+from claims import NOON, case, claim, event, exits, pattern
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules.promote import promoted
@@ -31,24 +31,6 @@ def test_what_confirms_becomes_the_cause_of_the_rank_it_is_joined_to() -> None:
     assert c.role == "cause"
     assert c.because == "the process is this rank, and these logs have no better evidence"
     assert any("segfault" in note for note in seen.notes)
-
-
-def test_not_if_something_nearer_is_known_of_that_rank() -> None:
-    seen = case(event(), ranks=(0, 1))
-    assert roles(seen, fault(ranks=(1,)), claim(RAISED, ranks=(1,))) == ["confirms", "cause"]
-    assert roles(seen, fault(ranks=(1,)), claim(RAISED, ranks=(0,))) == ["cause", "cause"]
-    assert roles(seen, fault()) == ["confirms"]
-
-
-def test_a_context_or_a_cause_is_not_promoted() -> None:
-    seen = case(event(), ranks=(0, 1))
-    assert roles(seen, fault(ranks=(1,), role="context")) == ["context"]
-    (c,) = promoted(seen, [fault(ranks=(1,), role="cause")])
-    assert c.because == ""
-
-
-def test_a_pattern_without_a_condition_is_not_promoted() -> None:
-    assert roles(case(), claim(pattern("p", role="confirms"), ranks=(1,))) == ["confirms"]
 
 
 def test_an_excerpt_of_the_kernels_log_that_is_all_there_is() -> None:
@@ -86,10 +68,6 @@ def test_an_address_that_only_its_own_host_reaches_is_the_cause_where_there_are_
     assert roles(case(event(host="b", speaker="kernel"), hosts={0: "a"}), loopback) == ["symptom"]
 
 
-def test_not_where_all_had_finished() -> None:
-    assert roles(case(bye(0), ranks=(0,)), cancelled()) == ["symptom"]
-
-
 @pytest.mark.parametrize(
     "at, sigma, role",
     [(NOON + 1, 0.0, "cause"), (NOON - 0.5, 0.0, "cause"), (NOON - 2, 0.0, "symptom"), (NOON - 2, 1.5, "cause"),
@@ -97,25 +75,6 @@ def test_not_where_all_had_finished() -> None:
 )  # fmt: skip
 def test_in_another_file_the_clocks_tell_to_slurms_second(at: float | None, sigma: float, role: str) -> None:
     assert roles(case(), cancelled(at=NOON), complaint(1, "rank0.log", at, at_sigma=sigma))[0] == role
-
-
-def test_what_says_nothing_of_trouble_may_stand_before_it() -> None:
-    for p in (pattern("info", None, role="symptom"), pattern("limit", "scheduler", role="symptom"),
-              pattern("weather", "network", role="context")):  # fmt: skip
-        assert roles(case(), cancelled(), complaint(4, p=p))[0] == "cause"
-
-
-def test_who_aborts_or_ends_says_that_it_did_not_run_well() -> None:
-    assert (
-        roles(case(), cancelled(), complaint(4, p=pattern("abort", None, tells=("aborts",), role="context")))[0]
-        == "symptom"
-    )
-    end = pattern("end", None, tells=("end",), role="confirms")
-    assert roles(case(), cancelled(), complaint(4, p=end))[0] == "symptom"
-    for signal in ("Terminated", "Killed"):
-        assert roles(case(), cancelled(), complaint(4, p=end, fields={"signal": signal}))[0] == "cause"
-    asleep = pattern("end", None, tells=("end",), role="context")
-    assert roles(case(), cancelled(), complaint(4, p=asleep))[0] == "cause"
 
 
 # ── the lines around it ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -147,11 +106,6 @@ def test_an_ordinary_wait_at_the_end_of_a_log_is_trouble() -> None:
     assert roles(case(*c.events, last(6)), c) == ["context"]
     assert roles(case(*c.events, event("…", "a.log", 5, "line")), c) == ["context"]
     assert roles(case(*c.events, last(5)), claim(pattern("p", None, role="context"), *c.events)) == ["context"]
-
-
-def test_what_a_rule_took_away_does_not_come_back() -> None:
-    c = claim(WAIT, event("waits", "a.log", 5), because="it was quoted")
-    assert roles(case(*c.events, last(5)), c) == ["context"]
 
 
 def test_a_wait_that_another_line_ends_is_trouble_unless_that_line_is_there() -> None:

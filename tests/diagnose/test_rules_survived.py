@@ -41,12 +41,6 @@ def test_what_a_rank_survived_was_handled() -> None:
     assert fallen(survived.went_on, raised(), events=[bye(None, file="a.log")]) == {0: "context"}
 
 
-def test_another_ranks_work_proves_nothing_of_a_rank() -> None:
-    assert fallen(survived.went_on, raised(rank=1), events=[worked(rank=2)]) == {}
-    assert fallen(survived.went_on, raised(rank=1), events=[worked(rank=1)]) == {0: "context"}
-    assert fallen(survived.went_on, raised(rank=1), events=[worked()]) == {0: "context"}
-
-
 @pytest.mark.parametrize(
     "c",
     [
@@ -65,31 +59,10 @@ def test_what_a_process_died_of_or_what_others_report_was_not_handled(c: Claim) 
     assert fallen(survived.went_on, c, events=[worked()]) == {}
 
 
-@pytest.mark.parametrize("entity", ["self", "rank", "missing-ranks"])
-def test_what_ranks_say_may_have_been(entity: str) -> None:
-    assert fallen(survived.went_on, raised(p=pattern(entity=entity)), events=[worked()]) == {0: "context"}
-
-
-def test_a_nameless_crash_is_handled_only_if_no_launcher_saw_one() -> None:
-    crash = raised(p=pattern("crash", "native-crash"))
-    assert fallen(survived.went_on, crash, events=[worked()]) == {0: "context"}
-    assert fallen(survived.went_on, crash, events=[worked(), *exits(r1=-11)]) == {}
-    named = raised(rank=1, p=pattern("crash", "native-crash"))
-    assert fallen(survived.went_on, named, events=[worked(), *exits(r2=-11)]) == {0: "context"}
-
-
 def test_who_complains_of_the_missing_goes_on_itself() -> None:
     absent = claim(pattern("absent", "hang", entity="missing-ranks"), event(file="a.log", line=5, rank=0), ranks=(3,))
     assert fallen(survived.went_on, absent, events=[worked(rank=0)]) == {0: "context"}
     assert fallen(survived.went_on, absent, events=[worked(rank=3)]) == {}
-
-
-def test_what_is_harmless_where_anything_goes_on() -> None:
-    slow = pattern("slow", "storage", role="symptom", entity="host", survivable="anyone")
-    c = raised(p=slow, rank=1)
-    assert fallen(survived.went_on, c, events=[worked(rank=2)]) == {0: "context"}
-    for speaker in ("kernel", "scheduler", "cluster"):
-        assert fallen(survived.went_on, raised(p=slow, speaker=speaker), events=[worked()]) == {}
 
 
 def test_a_goodbye_below_what_surely_ended_its_process_is_its_shells() -> None:
@@ -103,12 +76,6 @@ def test_a_goodbye_below_what_surely_ended_its_process_is_its_shells() -> None:
     assert fallen(survived.went_on, ended, events=[answer]) == {0: "context"}
 
 
-def test_two_pids_are_two_processes() -> None:
-    assert fallen(survived.went_on, raised(pid=7), events=[worked(pid=8)]) == {}
-    assert fallen(survived.went_on, raised(pid=7), events=[worked(pid=7)]) == {0: "context"}
-    assert fallen(survived.went_on, raised(pid=7), events=[worked()]) == {0: "context"}
-
-
 LINE = event("next", "a.log", 9, "line")
 
 
@@ -119,16 +86,6 @@ LINE = event("next", "a.log", 9, "line")
 )  # fmt: skip
 def test_any_line_shows_that_what_is_tried_again_went_on(text: str, over: bool) -> None:
     assert fallen(survived.went_on, raised(text=text), events=[LINE]) == ({0: "context"} if over else {})
-
-
-def test_not_a_tracebacks_message_nor_who_ended_badly_nor_another_ranks_line() -> None:
-    again = "read failed, retry 1/3"
-    assert fallen(survived.went_on, raised(text=again, opened=3), events=[LINE]) == {}
-    assert fallen(survived.went_on, raised(text=again, rank=1), events=[LINE, *exits(r1=1)]) == {}
-    assert fallen(survived.went_on, raised(text=again, rank=1), events=[LINE._replace(rank=2)]) == {}
-    assert fallen(survived.went_on, raised(text=again, rank=1), events=[LINE._replace(rank=1)]) == {0: "context"}
-    above = event("before", "a.log", 3, "line")
-    assert fallen(survived.went_on, raised(text=again), events=[above]) == {}
 
 
 # ── of several ranks on one console one may have ended while the others went on ──────────────────────────────────────
@@ -159,13 +116,6 @@ def test_a_shell_may_tell_of_it_without_a_name() -> None:
     assert not ended(told(exitcode="137"))
     assert not ended(told(exitcode="1"), exception(3, rank=0))
     assert ended(told(exitcode="1", rank="2"), exception(3, rank=0))
-
-
-def test_not_if_that_rank_raised_under_its_own_name() -> None:
-    assert not ended(*exits(r1=1), exception(3, rank=1))
-    assert ended(*exits(r1=1), exception(3, rank=2))
-    assert ended(*exits(r1=1), exception(3, rank=1, source_kind="agent"))
-    assert ended(*exits(r1=1), exception(3, rank=1, reported_by="agent"))
 
 
 def test_nor_if_it_is_not_the_last_one_there() -> None:

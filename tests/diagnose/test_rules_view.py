@@ -44,11 +44,6 @@ def roles(found: Sequence[Claim]) -> list[str]:
     return [c.role for c in found]
 
 
-def test_a_claim_that_no_rule_beats_keeps_its_part() -> None:
-    given = claims(["cause", "symptom"])
-    assert settle(case(), given, [[always(0, "symptom")]])[1] is given[1]
-
-
 def test_the_claim_says_why_it_fell_and_so_does_the_trace() -> None:
     seen = case()
     (fallen,) = settle(seen, claims(["cause"]), [[always(0, "context")]])
@@ -56,28 +51,11 @@ def test_the_claim_says_why_it_fell_and_so_does_the_trace() -> None:
     assert list(seen.notes) == ["p at rank0.log:0 counts as context: so it is"]
 
 
-def test_a_part_never_rises() -> None:
-    assert roles(settle(case(), claims(["context", "symptom"]), [[always(0, "cause"), always(1, "cause")]])) == [
-        "context",
-        "symptom",
-    ]
-
-
 def test_of_several_defeats_the_one_that_takes_most_counts() -> None:
     for rules in ([always(0, "symptom", "a"), always(0, "context", "b", "worst")],
                   [always(0, "context", "a", "worst"), always(0, "symptom", "b")]):  # fmt: skip
         (fallen,) = settle(case(), claims(["cause"]), [rules])
         assert (fallen.role, fallen.because) == ("context", "worst")
-
-
-def test_a_stratum_is_repeated_until_nothing_falls() -> None:
-    rules = [if_fallen(1, 2, "context", "second"), if_fallen(0, 1, "context", "first"), always(0, "context")]
-    assert roles(settle(case(), claims(["cause"] * 3), [rules])) == ["context"] * 3
-
-
-def test_a_later_stratum_does_not_change_what_an_earlier_one_saw() -> None:
-    strata = [[if_fallen(0, 1, "context", "early")], [always(0, "context")]]
-    assert roles(settle(case(), claims(["cause"] * 2), strata)) == ["context", "cause"]
 
 
 @st.composite

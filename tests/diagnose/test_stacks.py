@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from claims import case, event
-from postmortem.diagnose.stacks import GROUPS, stacks
+from postmortem.diagnose.stacks import stacks
 from postmortem.model import Event
 
 LOADER = ("torch/utils/data/dataloader.py", 725, "__next__")
@@ -34,11 +34,6 @@ def test_what_a_library_does_below_changes_from_look_to_look() -> None:
     other = ("torch/utils/data/dataloader.py", 1291, "_try_get_data")
     rows = stacks(case(stack(0, 39, LOADER), stack(1, 39, other, LOADER), ranks=(0, 1)), [])
     assert [row["ranks"] for row in rows] == [[0, 1]]
-
-
-def test_the_culprits_group_is_first_though_it_is_the_larger() -> None:
-    seen = case(stack(0, 39), stack(1, 39), stack(2, 43), ranks=(0, 1, 2))
-    assert [row["ranks"] for row in stacks(seen, [0, 1])] == [[0, 1], [2]]
 
 
 def test_frames_of_libraries_stand_together_and_paths_begin_at_the_package() -> None:
@@ -93,8 +88,3 @@ def test_processes_of_unknown_rank_are_told_by_their_numbers_and_forked_children
     child = stack(0, 39, child=True)
     (row,) = stacks(case(unknown, child), [])
     assert (row["ranks"], row["pids"], row["count"]) == ([], [77], 1)
-
-
-def test_there_is_a_most() -> None:
-    seen = case(*(stack(r, r) for r in range(100)), ranks=range(100))
-    assert len(stacks(seen, [])) == GROUPS

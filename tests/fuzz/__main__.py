@@ -13,42 +13,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from fuzz import campaign, targets
 
 
-def guided(target: targets.Target, executions: int, seed: int) -> None:
-    """One target under libFuzzer; it never returns."""
-    import atheris
-
-    def one(data: bytes) -> None:
-        target.run(data)
-
-    corpus = targets.own() / "corpus"
-    corpus.mkdir()
-    for number, data in enumerate(target.seeds()[:2000]):
-        (corpus / str(number)).write_bytes(data)
-    words = [
-        sys.argv[0],
-        str(corpus),
-        f"-seed={seed}",
-        f"-runs={executions}",
-        "-max_len=8192",
-        "-timeout=5",
-        "-rss_limit_mb=3000",
-    ]
-    atheris.instrument_all()
-    atheris.Setup(words, one)
-    atheris.Fuzz()
-
-
 def main() -> int:
-    known = argparse.ArgumentParser(prog="python tests/fuzz", description="Fuzz whatever reads what others wrote.")
+    known = argparse.ArgumentParser(prog="python tests/fuzz", description="Fuzz the readers of files by others.")
     known.add_argument("--executions", type=int, default=100_000)
     known.add_argument("--seed", type=int, default=secrets.randbelow(1 << 24))
     known.add_argument("--seconds", type=float, default=1e9, help="of one target, at most")
     known.add_argument("--target", default="", choices=["", *targets.TARGETS])
-    known.add_argument("--engine", default="own", choices=["own", "atheris"])
     known.add_argument("--keep", type=Path, help="a folder for inputs that fail")
     given = known.parse_args()
-    if given.engine == "atheris":
-        guided(targets.TARGETS[given.target or "peel"], given.executions, given.seed)
     print(f"seed {given.seed}", flush=True)
     tried = found = 0
     for target, share in campaign.shares(given.executions, given.target):

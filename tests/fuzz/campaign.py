@@ -1,4 +1,4 @@
-"""Runs targets: kept inputs first, then made ones; each in bounded time and memory, watched.
+"""Runs targets: stored inputs first, then made ones; each watched, in limited time and memory.
 
 A find is one line with the target, the seed and the number of the execution, which make the same input again.
 """
@@ -11,6 +11,7 @@ import random
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +25,7 @@ MOST = 5  # finds of one target, of different places
 
 @dataclass
 class Outcome:
-    """What a target's run gave."""
+    """The result of a target's run."""
 
     target: str
     seed: int
@@ -40,8 +41,8 @@ class Outcome:
         return f"{self.target:22} seed {self.seed:<8} {self.tried:>9,} executions  {rate:>7,.0f}/s  slowest {self.slowest * 1000:6.0f} ms{found}"
 
 
-def kept(target: Target) -> Iterator[bytes]:
-    """Inputs that failed once, or that are worth trying each time: of this target, and of all."""
+def stored(target: Target) -> Iterator[bytes]:
+    """Inputs of this target, and of all, that failed once."""
     for folder in (CORPUS / "all", CORPUS / target.name):
         yield from (path.read_bytes() for path in sorted(folder.glob("*")) if path.is_file())
 
@@ -50,17 +51,16 @@ def run(target: Target, executions: int, seed: int, *, seconds: float = 1e9, kee
     """Try a target. `keep`: a folder for the inputs that fail."""
     outcome = Outcome(target.name, seed)
     seeds = target.seeds()
-    _once(target, seeds[0])  # what is made at first use is no input's fault
+    _once(target, seeds[0])  # the time of first uses is no input's fault
     rng = random.Random(f"{target.name} {seed}")
     end = time.monotonic() + seconds
     start = time.process_time()
     try:
-        # a folder of its own, and one watch for all: switching it costs more than many a target
         with in_memory():
-            for data in kept(target):
+            for data in stored(target):
                 _try(target, data, outcome, keep)
         while outcome.tried < executions and len(outcome.finds) < MOST and time.monotonic() < end:
-            gc.collect()  # what a hundred inputs left behind is not the next one's
+            gc.collect()
             with in_memory():
                 for _ in range(min(100, executions - outcome.tried)):
                     _try(target, mutate.made(seeds, rng), outcome, keep)
@@ -71,10 +71,8 @@ def run(target: Target, executions: int, seed: int, *, seconds: float = 1e9, kee
 
 
 def _once(target: Target, data: bytes) -> None:
-    try:
+    with suppress(Exception):
         target.run(data)
-    except Exception:
-        pass
 
 
 def _try(target: Target, data: bytes, outcome: Outcome, keep: Path | None) -> None:
@@ -88,10 +86,8 @@ def _try(target: Target, data: bytes, outcome: Outcome, keep: Path | None) -> No
     except BaseException as error:
         place = _place(error)
         name = hashlib.sha256(data).hexdigest()[:12]
-        outcome.finds.setdefault(
-            place,
-            f"--target {target.name} --seed {outcome.seed}, execution {outcome.tried}, {len(data)} bytes, {name}: {data[:200]!r}",
-        )
+        run = f"--target {target.name} --seed {outcome.seed}, execution {outcome.tried}"
+        outcome.finds.setdefault(place, f"{run}, {len(data)} bytes, {name}: {data[:200]!r}")
         if keep is not None and len(data) < 1 << 16:
             (keep / target.name).mkdir(parents=True, exist_ok=True)
             (keep / target.name / name).write_bytes(data)
@@ -106,8 +102,8 @@ def _place(error: BaseException) -> str:
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "postmortem/" in f.filename]
     ours = [f for f in frames if "/tests/" not in f.filename] or frames
     where = f"{Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else "?"
-    what = "Slow" if isinstance(error, Slow) else type(error).__name__
-    return f"{what} at {where}: {str(error)[:200]}"
+    kind = "Slow" if isinstance(error, Slow) else type(error).__name__
+    return f"{kind} at {where}: {str(error)[:200]}"
 
 
 def shares(executions: int, only: str = "") -> Iterator[tuple[Target, int]]:

@@ -1,4 +1,4 @@
-"""Samples -> inputs that look like logs and are none: spliced, cut, repeated, with numbers and bytes nobody prints."""
+"""Samples -> inputs that look like logs: spliced, cut, repeated, with odd numbers and bytes."""
 
 from __future__ import annotations
 
@@ -59,10 +59,6 @@ def _cut(data: bytes, rng: random.Random) -> bytes:
     return data[:at] + data[at + int(rng.expovariate(0.05)) :]
 
 
-def _head(data: bytes, rng: random.Random) -> bytes:
-    return data[: _at(data, rng)]
-
-
 def _token(data: bytes, rng: random.Random) -> bytes:
     at = _at(data, rng)
     return data[:at] + rng.choice(TOKENS) + data[at:]
@@ -98,7 +94,7 @@ def _noise(data: bytes, rng: random.Random) -> bytes:
 
 
 def _wrapped(data: bytes, rng: random.Random) -> bytes:
-    """As a collector keeps it."""
+    """In a collector's records."""
     text = data[:3000].decode("utf-8", "replace")
     field = rng.choice(("log", "message", "msg", "textPayload", "line", "MESSAGE", "body", "event"))
     if rng.random() < 0.3:
@@ -112,21 +108,5 @@ def _prefixed(data: bytes, rng: random.Random) -> bytes:
     return b"".join(lead + line for line in data[:6000].splitlines(True))
 
 
-_WAYS = [
-    _flip,
-    _flip,
-    _cut,
-    _cut,
-    _head,
-    _token,
-    _token,
-    _token,
-    _number,
-    _number,
-    _number,
-    _again,
-    _moved,
-    _noise,
-    _wrapped,
-    _prefixed,
-]
+_WAYS = [_flip, _flip, _cut, _cut, _token, _token, _token, _number, _number, _number, _again, _moved, _noise,
+         _wrapped, _prefixed]  # fmt: skip

@@ -1,5 +1,4 @@
-"""What an input must not do: open or write a file that is none of its own, start a process, call anybody,
-take long, take much memory."""
+"""Limits of an input: its own files, no process, no network, little time, little memory."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from postmortem.system import cache as kept
+from postmortem.system import cache
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SECONDS = 2.0  # of processor time for one input of 32 KiB
@@ -26,7 +25,7 @@ CHANGES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.truncate", "shu
 
 
 class Escape(BaseException):
-    """An input did something beside being read. No `except Exception` hides it."""
+    """An input caused a forbidden call. No `except Exception` hides it."""
 
 
 class Slow(BaseException):
@@ -57,7 +56,7 @@ def _hook(event: str, args: tuple[object, ...]) -> None:
 
 
 def _importing() -> bool:
-    """Whether a module is being imported, for the first input that needs it."""
+    """Whether a module is being imported."""
     frame = sys._getframe(2)
     while frame is not None:
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
@@ -82,27 +81,21 @@ def _escaped(what: str) -> None:
 
 @contextmanager
 def watched(*own: Path) -> Iterator[None]:
-    """Look at what is done inside; files may be written and read in the folders `own` only."""
+    """Raise Escape for a forbidden call; files may be written and read in the folders `own` only."""
     if not _WATCH.readable:
         sys.addaudithook(_hook)
-        paths = {
-            *map(str, sysconfig.get_paths().values()),
-            sys.prefix,
-            sys.base_prefix,
-            str(ROOT),
-            "/proc/",
-            "/usr/share/zoneinfo",
-            "/sys/",
-        }
+        sys.dont_write_bytecode = True  # of modules that an input imports first
+        system = (sys.prefix, sys.base_prefix, str(ROOT), "/proc/", "/usr/share/zoneinfo", "/sys/")
+        paths = {*map(str, sysconfig.get_paths().values()), *system}
         _WATCH.readable = tuple(os.path.realpath(p) for p in paths)
-    _WATCH.own = tuple(str(p.resolve()) for p in (*own, kept.folder()))
+    _WATCH.own = tuple(str(p.resolve()) for p in (*own, cache.folder()))
     _WATCH.seen.clear()
     _WATCH.on = True
     try:
         yield
     finally:
         _WATCH.on = False
-    if _WATCH.seen:  # it was raised, and somebody swallowed it
+    if _WATCH.seen:  # it was raised, and swallowed
         raise Escape(_WATCH.seen[0])
 
 
@@ -110,10 +103,10 @@ def watched(*own: Path) -> Iterator[None]:
 def in_time(seconds: float = SECONDS) -> Iterator[None]:
     """Raise Slow after so much processor time."""
 
-    def late(_signal: int, _frame: object) -> None:
+    def expired(_signal: int, _frame: object) -> None:
         raise Slow(f"more than {seconds} s")
 
-    before = signal.signal(signal.SIGVTALRM, late)
+    before = signal.signal(signal.SIGVTALRM, expired)
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 1.0)
     try:
         yield

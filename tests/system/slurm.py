@@ -127,8 +127,6 @@ class Slurm:
                 daemon.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    # ── what the tests do with it ────────────────────────────────────────────────────────────────────────────
-
     def run(self, *words: str | Path, check: bool = True, **env: str) -> str:
         """Run a command of Slurm's and return what it said."""
         done = subprocess.run([*map(str, words)], env={**self.env, **env}, capture_output=True, text=True, timeout=60)

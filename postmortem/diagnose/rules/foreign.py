@@ -1,11 +1,12 @@
-"""What others tell beside the logs of one job: the kernel since its boot, a scheduler, a cluster. Not all of
-it is about this job.
+"""Reports of others beside the job's own logs (the kernel since boot, a scheduler, a cluster): not all are about
+this job.
 
 JobID           JobName  Partition    Account  AllocCPUS      State ExitCode
 990               train        gpu       proj         64 OUT_OF_ME+    0:125     another job's, where slurm-991.out lies beside
 991               train        gpu       proj         64  COMPLETED      0:0
 
-[111403.118] NVRM: Xid (PCI:0000:91:00): 79, … GPU has fallen off the bus.       of some day; all ranks said that they finished
+[111403.118] NVRM: Xid (PCI:0000:91:00): 79, … GPU has fallen off the bus.       of some day; all ranks report that they finished
+[ 1234.667890] Out of memory: Killed process 9991 (python3) ...                  pid 9991 is no rank's
 """
 
 from __future__ import annotations
@@ -20,89 +21,162 @@ from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.derive import exits
 from postmortem.diagnose.explain import declared
 from postmortem.diagnose.rules.aftermath import COMPLAINTS
-from postmortem.diagnose.rules.stale import is_program, outside
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.same import same_host
 from postmortem.model import Event, Where
+from postmortem.model.digits import number
 
-_ROW = re.compile(
-    r"[ |]*(\d{2,12})(?:_\[?[\d,-]+\]?|\+\d+)?(?:\.[\w]+)?[ |]"
-)  # 990, 990_4, 990+1, 990.batch; sacct -p has bars
+_ROW = re.compile(r"[ |]*(\d{2,12})(?:_\[?[\d,-]+\]?|\+\d+)?(?:\.[\w]+)?[ |]")  # 990, 990_4, 990+1, 990.batch
 _NAMED = re.compile(r"(?:slurm|job|jobid)[-_.=]?(\d{2,12})(?!\d)", re.IGNORECASE)
 _NUMBER = re.compile(r"\d{2,12}")
 GPU = ("gpu-hardware", "gpu-fault")
-ON_GPUS = (*GPU, "gpu-memory", "nccl")  # families of patterns in which a rank speaks of its GPU
+ON_GPUS = (*GPU, "gpu-memory", "nccl")  # families of patterns in which a rank reports on its GPU
+PROGRAMS = ("python", "pt_", "pt-", "ray", "vllm", "sglang", "torchrun", "train", "main")  # names of rank processes
+BEFORE_S, AFTER_S = 120.0, 900.0  # around the job's own lines: its start and its end take time
+NEAR_S = 60.0  # between a kill and the report of its effect
+
+
+# ── processes ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def is_program(e: Event) -> bool:
+    """Whether the process that a kernel line names may be a rank."""
+    return str(e.fields.get("comm") or "").lower().startswith(PROGRAMS)
+
+
+def outside(case: Case, e: Event) -> bool:
+    """Whether an event lies well before or after all that is known of the job."""
+    at = moment(e)
+    if at is None or case.start is None or case.end is None:
+        return False
+    return at < case.start - BEFORE_S - 3 * e.at_sigma or at > case.end + AFTER_S
+
+
+def _of_unknown_process(c: Claim) -> bool:
+    """Whether it is a kernel line about a process that no rank is joined to."""
+    kernel = c.speaker == "kernel" and c.role in ("cause", "confirms")
+    return kernel and c.pattern.entity == "pid" and not c.ranks
+
+
+def joined(case: Case, claims: Sequence[Claim]) -> list[Claim]:
+    """Kernel claims about processes of unknown pid get the one rank whose end fits: containers have pids of their own."""
+    out = []
+    for c in claims:
+        if _of_unknown_process(c) and is_program(c.event) and not outside(case, c.event):
+            if (rank := _only_killed(case, c.event)) is not None:
+                why = "no pid matches (containers have their own); the process name matches, and this rank fell silent"
+                c = replace(c, ranks=(rank,), because=why)
+            elif (rank := _parent(case, c.event)) is not None:
+                c = replace(c, ranks=(rank,), because=f"the process was a child of rank {rank}, which reported its end")
+        out.append(c)
+    return out
+
+
+def _only_killed(case: Case, e: Event) -> int | None:
+    """The one rank that ended by SIGKILL at this time, where the pids of most ranks are known."""
+    killed = case.ended("kill")
+    if len(killed) != 1 or not _pids_are_known(case):
+        return None
+    if e.at is None or case.end is None:
+        return killed[0] if e.clock != "boot" else None  # an unplaced boot stamp may be of any day
+    report = case.ends[killed[0]].told_by
+    at = report.at if report is not None and report.at is not None else case.end
+    return killed[0] if abs(e.at - at) <= NEAR_S + 3 * (e.at_sigma + 1) else None
+
+
+def _pids_are_known(case: Case) -> bool:
+    return len(case.registry.pids) >= max(1, len(case.registry.ranks) // 2)
+
+
+def _parent(case: Case, e: Event) -> int | None:
+    """The one rank that reports the sudden end of a child without its pid, about when the kernel killed a process."""
+    if moment(e) is None and e.clock == "boot":
+        return None
+    ranks = case.ranks_of(x for x in case.telling("child") if _near(e, x))
+    return ranks.pop() if len(ranks) == 1 else None
+
+
+def _near(e: Event, x: Event) -> bool:
+    return e.at is None or x.at is None or abs(e.at - x.at) <= NEAR_S + 3 * (e.at_sigma + x.at_sigma)
+
+
+def unknown_process(view: View) -> Iterator[Defeat]:
+    """The pids of most ranks are known, and this one is none of them."""
+    for at, claim in view.numbered("cause", "confirms"):
+        if _of_unknown_process(claim) and _pids_are_known(view.case):
+            yield Defeat(at, "context", f"pid {claim.event.fields.get('pid')} does not belong to this job")
+
+
+def in_another_cgroup(view: View) -> Iterator[Defeat]:
+    """The kernel's lists of tasks show that another kill was in this job's memory cgroup, and this one was not."""
+    lists = ((e.pid, e.fields.get("tasks")) for e in view.case.of_kind("oom-tasks"))
+    tasks = {pid: set(pids) for pid, pids in lists if isinstance(pids, tuple)}
+    if len(tasks) < 2:
+        return
+    job = [e for e in view.case.events if e.speaker != "kernel"]
+    pids = {e.pid for e in job} | {number(e.fields.get("pid")) for e in job}
+    ours = {victim for victim, listed in tasks.items() if listed & (pids - {None, 0, 1})}
+    for at, claim in view.numbered("cause", "confirms"):
+        if ours and _of_unknown_process(claim) and set(claim.pids[:1]) & (tasks.keys() - ours):
+            yield Defeat(at, "context", "another kill hit a process of this job, this one did not")
 
 
 # ── rows of tables ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _rows(case: Case) -> dict[Where, str]:
-    """The number of the job of which each of a table's telling rows speaks."""
-    told = {}
-    for e in case.of_kind("pattern"):
-        if e.source_kind == "scheduler" and (m := _ROW.match(e.text)):
-            told[e.where] = m[1]
-    return told
-
-
-def _own_numbers(case: Case, told: Mapping[Where, str]) -> set[str]:
-    """The numbers of this job, as names of files and lines outside of the tables have them."""
-    tables = {where.source for where in told}
-    if not tables:
-        return set()
-    found = set()
-    for path in case.sources:
-        if path not in tables:
-            found |= set(_NAMED.findall(path)) | (set(_NUMBER.findall(path)) & set(told.values()))
-    for e in case.of_kind("pattern"):
-        if e.where.source not in tables and e.fields.get("job_id"):
-            found.add(str(e.fields["job_id"]))
-    return found
-
-
 def _strange_rows(case: Case) -> set[Where]:
-    """Rows of several jobs, where nothing tells which is this one."""
-    told = _rows(case)
-    return set(told) if len(set(told.values())) > 1 and not _own_numbers(case, told) else set()
+    """Rows about several jobs, where nothing shows which is this one."""
+    rows = {
+        e.where: m[1]
+        for e in case.of_kind("pattern")
+        if e.source_kind == "scheduler" and (m := _ROW.match(e.text)) is not None
+    }
+    return set(rows) if len(set(rows.values())) > 1 and not _own_numbers(case, rows) else set()
+
+
+def _own_numbers(case: Case, rows: Mapping[Where, str]) -> set[str]:
+    """The numbers of this job, by names of files and by lines outside of the tables."""
+    tables = {where.source for where in rows}
+    found: set[str] = set()
+    for path in set(case.sources) - tables:
+        found |= set(_NAMED.findall(path)) | (set(_NUMBER.findall(path)) & set(rows.values()))
+    own = (e for e in case.of_kind("pattern") if e.where.source not in tables and e.fields.get("job_id"))
+    return found | {str(e.fields["job_id"]) for e in own}
 
 
 # ── a job that all ranks finished ───────────────────────────────────────────────────────────────────────────
 
 
 def harmless(view: View) -> Iterator[Defeat]:
-    """What others tell did the job no harm: all ranks say that they finished, none complains, no launcher
-    says otherwise."""
+    """Reports of others did the job no harm where all ranks finished and none complains."""
     case = view.case
-    if not life.all_done(case) or _complained(view):
+    if not life.all_done(case) or any(_is_complaint(case, c) for c in view.claims):
         return
     for at, claim in view.numbered("cause", "symptom", "confirms"):
         if claim.speaker in OTHERS and not _after_the_end(case, claim):
             yield Defeat(at, "context", "all ranks finished, and none reports an error")
 
 
-def _complained(view: View) -> bool:
-    ranks = set(view.case.registry.ranks)
-    for c in view.claims:
-        own = c.speaker not in OTHERS and c.pattern.category is not None
-        if c.accuses and (own or set(c.ranks) & ranks):
-            return True
-    return False
+def _is_complaint(case: Case, c: Claim) -> bool:
+    own = c.speaker not in OTHERS and c.pattern.category is not None
+    return c.accuses and (own or bool(set(c.ranks) & set(case.registry.ranks)))
 
 
 def _after_the_end(case: Case, claim: Claim) -> bool:
-    """Whether a scheduler ended what had already said goodbye: then it hung at its exit."""
-    if claim.speaker == "kernel" or claim.event.at is None:
-        return False
-    return all(e.at is not None and claim.event.at > e.at for e in case.of_kind("finished"))
+    """Whether a scheduler ended a job that had reported its end: it hung at its exit."""
+    at = claim.event.at
+    return (
+        claim.speaker != "kernel"
+        and at is not None
+        and all(e.at is not None and at > e.at for e in case.of_kind("finished"))
+    )
 
 
-# ── causes that nothing binds to this job ───────────────────────────────────────────────────────────────────
+# ── causes that nothing links to this job ───────────────────────────────────────────────────────────────────
 
 
 def doubted(case: Case, claims: Sequence[Claim], loose: Sequence[Claim]) -> list[Claim]:
-    """The claims; those that nothing binds to this job give way to any other cause, or are no more than a
-    guess."""
+    """The claims; the loose ones yield to any other cause, or are no more than a guess."""
     others = any(c.role == "cause" and c not in loose and c.strength != "silent" for c in claims)
     out = []
     for c in claims:
@@ -111,85 +185,70 @@ def doubted(case: Case, claims: Sequence[Claim], loose: Sequence[Claim]) -> list
             case.note(f"{c.pattern.id} at {c.event.where}: {why}")
             if others:
                 c = replace(c, role="context", because=why)
-            elif _guessed(case, c):
+            elif _is_guess(case, c):
                 c = replace(c, guess=True)
         out.append(c)
     return out
 
 
 def unbound(case: Case, claims: Sequence[Claim]) -> list[Claim]:
-    """Causes that others state, that nothing binds to this job (a rank, a moment of its life, a number) and
-    its ranks do not bear out.
+    """Causes stated by others that nothing links to this job (a rank, a time, a job number) and that no line of its
+    ranks confirms.
 
-    `dmesg` without -T or --time-format iso counts seconds since a boot that may be months ago, and keeps
-    lines of all jobs since. A scheduler's table of several jobs may hold this one's row or not; a cluster's
-    events are mostly of other pods.
+    `dmesg` without -T or --time-format iso counts seconds since a boot that may be months ago. A scheduler's table of
+    several jobs may lack this one's row; a cluster's events are mostly about other pods.
     """
-    told = [c for c in claims if c.role == "cause" and c.speaker in OTHERS and not c.ranks]
-    if not told or all(e.speaker in OTHERS for e in case.events):
+    causes = [c for c in claims if c.role == "cause" and c.speaker in OTHERS and not c.ranks]
+    if not causes or all(e.speaker in OTHERS for e in case.events):
         return []
     own = [c for c in claims if c.accuses and c.speaker not in OTHERS]
-    return [c for c in told if _is_loose(case, c) and not _borne_out(case, c, own)]
+    return [c for c in causes if _is_loose(case, c) and not _confirmed(case, c, own)]
 
 
 def _is_loose(case: Case, c: Claim) -> bool:
-    if c.event.where in _strange_rows(case) or not any(_within(case, e) for e in c.events):
+    """Whether it is about another row, another time, a host without a rank, or a program that is no rank. A fault
+    that a program made on a GPU is that program's, and a rank would report its own."""
+    dated = any(moment(e) is not None and case.start is not None and not outside(case, e) for e in c.events)
+    if c.event.where in _strange_rows(case) or not dated:
         return True
-    return _of_strangers(case, c)
-
-
-def _of_strangers(case: Case, c: Claim) -> bool:
-    """Whether it speaks of a program that is no rank, or of a host on which this job has none; a fault that
-    a program made on a GPU is that program's, and it would have said so."""
     hosts = set(case.registry.host_of.values())
     if hosts and c.hosts and not any(same_host(a, b) for a in hosts for b in c.hosts):
         return True
     return c.pattern.category == "gpu-fault" or (bool(c.event.fields.get("comm")) and not is_program(c.event))
 
 
-def _guessed(case: Case, c: Claim) -> bool:
-    """Whether even without another cause it is no more than a guess. Who hands in a scheduler's log, and no
-    table, means its lines; a host's log with dates is believed where nobody knows when the job was."""
-    if c.event.where in _strange_rows(case):
-        return True
-    if c.speaker != "kernel":
-        return False
-    return not any(moment(e) is not None and not outside(case, e) for e in c.events)
+def _is_guess(case: Case, c: Claim) -> bool:
+    """Whether it is no more than a guess even without another cause: who hands in a scheduler's log means its lines,
+    and a host's log with dates is believed where the time of the job is unknown."""
+    dated = any(moment(e) is not None and not outside(case, e) for e in c.events)
+    return c.event.where in _strange_rows(case) or (c.speaker == "kernel" and not dated)
 
 
-def _within(case: Case, e: Event) -> bool:
-    """Whether it surely fell into the job's life."""
-    return moment(e) is not None and case.start is not None and not outside(case, e)
-
-
-def _borne_out(case: Case, c: Claim, own: Sequence[Claim]) -> bool:
-    """Whether what the ranks say follows from it. Who states a cause that does not has one of its own; a
-    complaint of others is none."""
+def _confirmed(case: Case, c: Claim, own: Sequence[Claim]) -> bool:
+    """Whether the ranks' own claims follow from it. A rank that states another cause has one of its own."""
     causes = [x for x in own if x.role == "cause" and not x.pattern.derived and x.pattern.category not in COMPLAINTS]
     if causes:
         return any(declared(c, x) or (_akin(x, c) and x.pattern.family == "gpu-fault") for x in causes)
-    if c.pattern.category == "host-oom" and not _ROW.match(c.event.text) and _somebody_killed(case, own):
+    if c.pattern.category == "host-oom" and not _ROW.match(c.event.text) and _some_rank_killed(case, own):
         return True
     return any(_akin(x, c) for x in own)
 
 
-def _somebody_killed(case: Case, own: Sequence[Claim]) -> bool:
-    """Whether somebody tells of a SIGKILL, or a rank that had spoken neither finished nor complained."""
+def _some_rank_killed(case: Case, own: Sequence[Claim]) -> bool:
+    """Whether a SIGKILL is reported, or a rank with lines neither finished nor complained."""
     if case.ended("kill") or exits.told_killed(own):
         return True
-    told = {r for c in own for r in c.ranks} | case.ranks_of(e for c in own for e in c.events)
-    silent = set(case.by_rank) - case.finished - told - set(case.ends)
+    known = {r for c in own for r in c.ranks} | case.ranks_of(e for c in own for e in c.events)
+    silent = set(case.by_rank) - case.finished - known - set(case.ends)
     return bool(silent) and any(c.pattern.category in COMPLAINTS for c in own)
 
 
 def _akin(own: Claim, c: Claim) -> bool:
-    """A rank's own words on its GPU go with what the kernel says of one; of other things the words have to
-    be of the same kind."""
+    """Whether a rank's claim fits: any claim about its GPU fits the kernel's on a GPU; else the categories decide."""
     category = c.pattern.category
     if category in own.pattern.bears_out:
         return True
     if category in GPU:
         return own.pattern.family in ON_GPUS and not own.pattern.says_why
-    if category == "host-oom":
-        return False
-    return own.pattern.category == category or (category == "network" and own.pattern.category in ("peer-lost", "hang"))
+    same = own.pattern.category == category or (category == "network" and own.pattern.category in ("peer-lost", "hang"))
+    return same and category != "host-oom"

@@ -1,5 +1,4 @@
-"""What a line is: quoted, raised in a signal's handler, how a process is asked to stop, or a peer's silence
-in other words."""
+"""Lines that are no cause of their own: quoted, ignored by Python, about a silent peer, or the head of a message."""
 
 from __future__ import annotations
 
@@ -7,10 +6,9 @@ import re
 from collections.abc import Iterator
 
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive import tables
+from postmortem.diagnose.derive import rank_lists
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.wording import ranks_text
-from postmortem.model import Event
 from postmortem.privacy import cut
 
 _TRANSPORT = re.compile(
@@ -21,7 +19,7 @@ _TRANSPORT = re.compile(
 _ABORT = re.compile(r"c10::Dist|c10d|gloo::|ProcessGroup|NCCL|[Ww]atchdog")
 _RESULT = re.compile(r"NCCL (?:error|Async Error|\w+ failed)|\bnccl[A-Z]\w+(?:Error|Usage|Argument)\b")
 FAR = 40  # lines of a message below its head
-DISTRIBUTED = (  # torch/distributed and Ray: what these say of is a peer or the store
+DISTRIBUTED = (  # exceptions of torch.distributed and Ray about a peer or the store
     "DistBackendError",
     "DistNetworkError",
     "DistStoreError",
@@ -40,62 +38,57 @@ def quoted(view: View) -> Iterator[Defeat]:
 
 
 def ignored(view: View) -> Iterator[Defeat]:
-    """`Exception ignored in: <function Loader.__del__ …>`: Python prints what a destructor or an exit handler
-    raised, and goes on."""
+    """`Exception ignored in: <function Loader.__del__ …>`: a destructor or an exit handler raised it."""
     for number, claim in view.numbered("cause", "symptom"):
         if claim.event.fields.get("ignored"):
             yield Defeat(number, "context", "Python ignored it: a destructor or an exit handler raised it")
 
 
 def transport(view: View) -> Iterator[Defeat]:
-    """An exception of the collective library without a name of its own says that somebody else did not
-    answer."""
+    """An exception of the collective library without a pattern of its own reports that a peer did not answer."""
     for number, claim in view.numbered("cause"):
         if is_transport(claim):
-            yield Defeat(number, "symptom", f"{exception(claim)} reports that a peer or the store did not answer")
+            because = f"{exception_class(claim)} reports that a peer or the store did not answer"
+            yield Defeat(number, "symptom", because)
 
 
 def is_transport(claim: Claim) -> bool:
-    said = str(claim.event.fields.get("line", ""))
-    return claim.pattern.generic and (exception(claim) in DISTRIBUTED or bool(_TRANSPORT.search(said)))
+    text = str(claim.event.fields.get("line", ""))
+    return claim.pattern.generic and (exception_class(claim) in DISTRIBUTED or bool(_TRANSPORT.search(text)))
 
 
 def lists_who(view: View) -> Iterator[Defeat]:
-    """An exception whose text lists one value for each rank tells of the rank that differs, whoever raised
-    it."""
+    """An exception that lists one value per rank is about the rank that differs, whichever raised it."""
     for number, claim in view.numbered("cause"):
-        told = tables.odd(claim.event) if claim.pattern.category == "python-exception" else None
-        if told is not None:
-            yield Defeat(number, "symptom", f"its own list shows that {ranks_text(told.ranks)} differed")
+        odd = rank_lists.odd(claim.event) if claim.pattern.category == "python-exception" else None
+        if odd is not None:
+            yield Defeat(number, "symptom", f"its own list shows that {ranks_text(odd.ranks)} differed")
 
 
 def abort_of_a_collective(view: View) -> Iterator[Defeat]:
-    """An abort on an uncaught exception of the collective library only repeats that exception: with @record
-    torchrun switches faulthandler on, so every NCCL watchdog's abort prints `Fatal Python error: Aborted`."""
+    """An abort on an uncaught exception of the collective library repeats that exception: with @record torchrun
+    switches faulthandler on, so every NCCL watchdog's abort prints `Fatal Python error: Aborted`."""
     for number, claim in view.numbered("cause"):
         fields = claim.event.fields
-        told = f"{fields.get('terminate') or ''} {fields.get('what') or ''}".strip()
-        if claim.pattern.category == "native-crash" and _ABORT.search(told):
-            why = f"the process aborted on an exception of the collective library ({cut(told, 60)})"
-            yield Defeat(number, "symptom", why)
+        text = f"{fields.get('terminate') or ''} {fields.get('what') or ''}".strip()
+        if claim.pattern.category == "native-crash" and _ABORT.search(text):
+            because = f"the process aborted on an exception of the collective library ({cut(text, 60)})"
+            yield Defeat(number, "symptom", because)
 
 
 def opens_a_message(view: View) -> Iterator[Defeat]:
-    """What only opens a message gives way to what the message says: a result code of NCCL above `Last
-    error:`, an uncaught C++ exception above its what(), a list of ranks above the reason that each of
-    them sent."""
+    """The head of a message yields to its text: a result code of NCCL to `Last error:`, an uncaught C++ exception to
+    its what(), a list of ranks to the reason that each of them sent."""
     for number, claim in view.numbered("cause"):
+        head = claim.event.where
         for other in view.claims:
-            if _below(claim.event, other.event) and _says_more(claim, other):
-                yield Defeat(number, "symptom", f"its own message says more ({other.event.where})")
+            x = other.event
+            near = x.where.source == head.source and 0 < (x.where.line or 0) - (head.line or 0) <= FAR
+            if near and _is_more_specific(claim, other):
+                yield Defeat(number, "symptom", f"its own message says more ({x.where})")
 
 
-def _below(e: Event, x: Event) -> bool:
-    """Whether `x` stands in the lines below `e` that may belong to its message."""
-    return x.where.source == e.where.source and 0 < (x.where.line or 0) - (e.where.line or 0) <= FAR
-
-
-def _says_more(claim: Claim, other: Claim) -> bool:
+def _is_more_specific(claim: Claim, other: Claim) -> bool:
     text, x = claim.event.text, other.event
     if "CheckpointException ranks:" in text:
         return other.role == "cause" and not other.pattern.generic and x.fields.get("reported_by") == "parent"
@@ -106,6 +99,6 @@ def _says_more(claim: Claim, other: Claim) -> bool:
     return bool(x.fields.get("last_error")) and bool(_RESULT.search(text))
 
 
-def exception(claim: Claim) -> str:
+def exception_class(claim: Claim) -> str:
     """The short name of an exception's class."""
     return str(claim.event.fields.get("type", "")).split("(")[0].rsplit(".", 1)[-1]

@@ -1,5 +1,4 @@
-"""What rules see and give: a view of all claims, and defeats, which take a claim's part away; and how they
-are applied."""
+"""Rules: each sees all claims and yields defeats, which reduce the role of a claim."""
 
 from __future__ import annotations
 
@@ -13,8 +12,7 @@ from postmortem.model import Role
 
 @dataclass(frozen=True, slots=True)
 class Defeat:
-    """A claim (by its number in the view) plays a lesser part; `because` names the line or the fact that
-    decides."""
+    """A lesser role for a claim (by its number in the view); `because` names the line or the fact that decides."""
 
     claim: int
     to: Role
@@ -24,41 +22,34 @@ class Defeat:
 
 @dataclass(frozen=True)
 class View:
-    """What a rule sees: the case, and all claims with the part that each plays by now."""
+    """What a rule sees: the case, and all claims with their present roles."""
 
     case: Case
     claims: tuple[Claim, ...]
 
     def numbered(self, *roles: Role) -> Iterable[tuple[int, Claim]]:
-        for number, claim in enumerate(self.claims):
-            if not roles or claim.role in roles:
-                yield number, claim
+        return ((n, c) for n, c in enumerate(self.claims) if not roles or c.role in roles)
 
 
 Rule = Callable[[View], Iterable[Defeat]]
 
 
 def settle(case: Case, claims: Sequence[Claim], strata: Sequence[Sequence[Rule]]) -> tuple[Claim, ...]:
-    """Apply rules until nothing falls any more, one stratum after the other. Inside a stratum all rules see
-    the same claims, so their order does not matter; a later stratum builds on what an earlier one took
-    away."""
+    """Apply the rules of one stratum after the other until no role changes. Rules of one stratum see the same
+    claims, so their order does not matter."""
     settled = tuple(claims)
     for rules in strata:
         before = None
         while settled != before:
             before = settled
             view = View(case, settled)
-            settled = _fallen(case, settled, [d for rule in rules for d in _by(rule, view)])
+            defeats = [replace(d, rule=rule.__name__) for rule in rules for d in rule(view)]
+            settled = _reduced(case, settled, defeats)
     return settled
 
 
-def _by(rule: Rule, view: View) -> Iterable[Defeat]:
-    name = rule.__name__
-    return (replace(d, rule=name) for d in rule(view))
-
-
-def _fallen(case: Case, claims: tuple[Claim, ...], defeats: Sequence[Defeat]) -> tuple[Claim, ...]:
-    """The claims after their defeats: of several for one claim the one that takes most."""
+def _reduced(case: Case, claims: tuple[Claim, ...], defeats: Sequence[Defeat]) -> tuple[Claim, ...]:
+    """The claims after their defeats; of several for one claim that to the lowest role counts."""
     out = list(claims)
     for d in sorted(defeats, key=lambda d: (d.claim, HEIGHT[d.to], d.rule, d.because)):
         claim = out[d.claim]

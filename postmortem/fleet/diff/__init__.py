@@ -1,8 +1,8 @@
-"""What differs between two runs, for `postmortem diff`.
+"""Differences of two runs, for `postmortem diff`.
 
-comparison.py     two paths -> what differs, and the sentence on top
-run.py            a path -> its document and what was said in its logs
-settings.py       versions and settings that a run tells of
-differences.py    what differs but lines, by how much it tells
-lines.py          the lines that one has and the other lacks
+comparison.py     two paths -> the comparison with its headline
+run.py            a path -> its document, and the distinct lines of its logs
+settings.py       versions and settings that a run prints
+differences.py    all differences but lines
+lines.py          lines that one run has and the other lacks
 """

@@ -1,20 +1,20 @@
-"""Two runs -> what differs, the most telling first: why did B fail, where A went well?
+"""Two runs -> their differences, the most significant first: why did B fail where A went well?
 
     compare("good-run/", "bad-run/")["headline"]
     ->  "B failed where A ended well: Rank 3 raised …; B has torch 2.6.0 where A has 2.5.1 and 8 hosts …"
 
-Each is a folder of logs, an archive, or a document that `postmortem analyze` wrote. Two healthy runs of one
-job differ in nothing that matters. Secrets are masked.
+Each is a folder of logs, an archive, or a document of `postmortem analyze`. Two healthy runs of one job have no
+difference that matters. Secrets are masked.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
-from postmortem.blocks.sentences import is_of_library
+from postmortem.blocks.signs import is_of_library
 from postmortem.diagnose.wording import listed, ranks_text
 from postmortem.fleet.diff import run
 from postmortem.fleet.diff.differences import differences, ended, same_failure
@@ -25,33 +25,33 @@ from postmortem.model.contract.comparison import SCHEMA, Comparison, Differs, On
 from postmortem.privacy import Redactor
 from postmortem.reading import Progress
 
-_PLACE = re.compile(r"\[/[^\s\]]+:\d+\] ")  # of a library's own source
+_PLACE = re.compile(r"\[/[^\s\]]+:\d+\] ")  # in a library's own source
 QUOTED = 100  # characters of a line
-SAID = 3  # things that the headline says of versions, world and settings
+NAMED = 3  # versions, world sizes and settings in the headline
 
 
 def compare(a: str, b: str, patterns: tuple[Path, ...] = (), progress: Progress | None = None) -> Comparison:
-    """Read both and compare them. Raise PostmortemError."""
+    """Read and compare two runs. Raise PostmortemError."""
     return compared(*run.both(a, b, patterns, progress))
 
 
 def compared(first: Run, second: Run) -> Comparison:
-    """What differs between two runs that were read."""
+    """Compare two runs that were read."""
     redactor = Redactor()
-    for one in (first, second):  # a line of text is not only searched for what looks like a secret
+    for one in (first, second):  # their known secrets are masked wherever they occur
         redactor.recall(one.secrets)
     rows = cast(list[Differs], redactor.document(differences(first, second)))
-    told = [*only_in(second, first, "b"), *only_in(first, second, "a")]
-    lines = cast(list[OnlyIn], redactor.document(told))
+    own = [*only_in(second, first, "b"), *only_in(first, second, "a")]
+    lines = cast(list[OnlyIn], redactor.document(own))
     matter = [row for row in rows if row["matters"]]
-    telling = [line for line in lines if line["trouble"] or line["only_in"] == "b"]
-    if not matter and {first.outcome, second.outcome} == {"healthy"}:
-        # what libraries say in passing, of runs that went well, tells of no trouble
-        telling = [line for line in telling if not is_of_library(line["text"])]
+    significant = [line for line in lines if line["trouble"] or line["only_in"] == "b"]
+    if not matter and first.outcome == second.outcome == "healthy":
+        # remarks of libraries in runs that went well are no sign of trouble
+        significant = [line for line in significant if not is_of_library(line["text"])]
     return {
         "schema": SCHEMA,
-        "differs": bool(matter or telling),
-        "headline": _headline(first, second, matter, telling),
+        "differs": bool(matter or significant),
+        "headline": _headline(first, second, matter, significant),
         "a": _side(first, redactor),
         "b": _side(second, redactor),
         "differences": rows,
@@ -75,66 +75,52 @@ def _side(one: Run, redactor: Redactor) -> Side:
     return cast(Side, redactor.document(side))
 
 
-# ── the sentence on top ─────────────────────────────────────────────────────────────────────────────────────
-
-
 def _headline(a: Run, b: Run, matter: Sequence[Differs], lines: Sequence[OnlyIn]) -> str:
-    """What one would say of it, aloud."""
-    kinds = {row["kind"] for row in matter}
-    clauses = [row["text"].rstrip(".") for row in matter if row["kind"] == "verdict"]
+    """Return the most significant differences in one sentence."""
+    texts = [(row["kind"], row["text"].rstrip(".")) for row in matter]
+    clauses = [text for kind, text in texts if kind == "verdict"]
     if not clauses and same_failure(a, b):
-        clauses = [f"both {ended(a.document)} of the same cause"]
-    elif clauses and b.document["verdict"].get("pattern") and ended(a.document) == "ended well":
+        clauses = [f"both {ended(a)} of the same cause"]
+    elif clauses and b.document["verdict"].get("pattern") and a.outcome == "healthy":
         clauses = [f"B failed where A ended well: {b.document['verdict']['headline'].rstrip('.')}"]
-    set_so = [row for row in matter if row["kind"] in ("version", "world", "setting")]
-    if set_so:
-        clauses.append(_has(set_so))
-    for kind in ("step-time", "hosts"):
-        clauses += [row["text"].rstrip(".") for row in matter if row["kind"] == kind]
-    clauses += [_prints(line) for line in lines[:1] if not _follows(line, b)]
-    if not kinds and not lines:
+    if has := [text.removeprefix("B has ") for kind, text in texts if kind in ("version", "world", "setting")]:
+        more = [f"{len(has) - NAMED} more settings of its own"] if len(has) > NAMED else []
+        clauses.append("B has " + listed([*has[:NAMED], *more]))
+    for wanted in ("step-time", "hosts"):
+        clauses += [text for kind, text in texts if kind == wanted]
+    if lines and not _follows(lines[0], b):
+        clauses.append(_prints(lines[0]))
+    if not matter and not lines:
         clauses.append("no difference that matters")
     joined = "; ".join(clause[:1].lower() + clause[1:] if clause[:2] == "A " else clause for clause in clauses)
     return joined[:1].upper() + joined[1:] + "."
 
 
 def _follows(line: OnlyIn, b: Run) -> bool:
-    """Whether a line of B is no earlier than what proves the cause, which the headline tells."""
+    """Return whether a line of B is later than the evidence of the cause, which the headline names."""
     verdict = b.document["verdict"]
     proofs = verdict.get("evidence") if verdict.get("pattern") else None
     proved = min((proof["time"] for proof in proofs or () if proof.get("time")), default=None)
     return line["only_in"] == "b" and proved is not None and (line["time"] or "") >= proved
 
 
-def _has(rows: Sequence[Differs]) -> str:
-    """`B has torch 2.6 where A has 2.5, and 8 hosts where A has 4`."""
-    parts = [row["text"].rstrip(".").removeprefix("B has ") for row in rows[:SAID]]
-    more = len(rows) - len(parts)
-    return "B has " + listed([*parts, *([f"{more} more settings of its own"] if more else [])])
-
-
 def _prints(line: OnlyIn) -> str:
-    """`rank 3 first prints “…” after step 120, which no rank of A printed`."""
+    """Return `rank 3 of B first prints “…” after step 120, which A never prints`."""
     has, lacks = ("B", "A") if line["only_in"] == "b" else ("A", "B")
     who = f"{ranks_text(line['ranks'])} of {has}" if line["ranks"] else has
     verb = "print" if len(line["ranks"]) > 1 else "prints"
     step = f" after step {line['step']}" if line["step"] is not None else ""
-    return f"{who} first {verb} “{_quoted(line['text'])}”{step}, which nobody in {lacks} did"
+    words = _PLACE.sub("", line["text"])
+    quoted = message(words) if " " in message(words) else gist(words)
+    quoted = quoted if len(quoted) <= QUOTED else quoted[:QUOTED].rstrip() + "…"
+    return f"{who} first {verb} “{quoted}”{step}, which {lacks} never prints"
 
 
-def _quoted(words: str) -> str:
-    words = _PLACE.sub("", words)
-    said = message(words) if " " in message(words) else gist(words)
-    return said if len(said) <= QUOTED else said[:QUOTED].rstrip() + "…"
-
-
-def _uncompared(a: Run, b: Run) -> list[str]:
-    said = []
+def _uncompared(a: Run, b: Run) -> Iterator[str]:
     for one, name in ((a, "A"), (b, "B")):
         if one.heard is None:
-            said.append(f"{name} is a document: of its lines, settings and steps only what it quotes is compared.")
+            yield f"{name} is a document: of its lines, settings and steps only the quoted ones are compared."
         elif not one.heard.whole:
-            said.append(f"Not all lines of {name} were read, so no line is said to be missing there.")
+            yield f"Not all lines of {name} were read, so no line is reported as missing there."
         elif one.steps is None:
-            said.append(f"The steps of {name} have no times that could be compared.")
-    return said
+            yield f"The steps of {name} have no times that could be compared."

@@ -1,91 +1,86 @@
-"""The lines that one run has and the other lacks: the first of each rank, trouble first.
+"""Lines that one run has and the other lacks: the first of each rank, trouble first.
 
-What is no line of its own is left out: of a common console the halves of torn lines, and what runs of one job
-print otherwise each time. A run that says many things of its own (it prints what a model writes) has no line
-that tells.
+Two kinds of lines are left out: the halves of lines on a console that ranks share, and lines that differ in
+every run of a job. A run with many lines of its own (it prints the output of a model) has no significant ones.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator
+from typing import Literal
 
 from postmortem.fleet.diff.run import Run
 from postmortem.formats.lineform import alike
 from postmortem.model.contract.comparison import OnlyIn
-from postmortem.reading.distinct import Heard, Said
+from postmortem.reading.distinct import DistinctLine, RunLines
 
 MOST = 12
-LETTERS = 6  # in a form that says something
-OWN = 0.15  # the share of forms of its own from which on a run's ordinary lines tell nothing
+LETTERS = 6  # in a form with a meaning
+OWN = 0.15  # share of a run's forms from which on its ordinary lines are not significant
 FEW = 5  # or so many
 HALF = 8  # characters of half a line
 
+Side = Literal["a", "b"]
 
-def only_in(run: Run, other: Run, side: Literal["a", "b"]) -> list[OnlyIn]:
-    """What `run` has and `other` lacks; nothing where the other's logs were not read as a whole."""
+
+def only_in(run: Run, other: Run, side: Side) -> list[OnlyIn]:
+    """Return the lines of `run` that `other` lacks; nothing if the other's logs were not read completely."""
     if other.heard is None or not other.heard.whole:
         return []
     if run.heard is None:
-        return list(_quoted(run.document, other.heard, other.names, side))[:MOST]
-    own = [said for form, said in run.heard.said.items() if _is_own(form, other.heard)]
-    whole = _Whole([*other.heard.said, *(form for form in run.heard.said if form in other.heard.said)])
-    own = [said for said in own if not whole.torn(alike(said.text, run.names))]
-    troubled = [said for said in own if _troubled(run, said)]
-    quiet = [said for said in own if said.ordinary]
-    if len(quiet) > max(FEW, OWN * len(run.heard.said)):
+        return list(_quoted(run, other, other.heard, side))[:MOST]
+    forms = run.heard.distinct
+    whole = _Whole([*other.heard.distinct, *(form for form in forms if form in other.heard.distinct)])
+    own = [line for form, line in forms.items() if _is_own(form, other.heard)]
+    own = [line for line in own if not whole.has_half(alike(line.text, run.names))]
+    troubled = [line for line in own if line.troubled and (line.source, line.line) not in run.context]
+    quiet = [line for line in own if line.ordinary]
+    if len(quiet) > max(FEW, OWN * len(forms)):
         quiet = []
-    chosen = [*_first_of_each(run, troubled), *_first_of_each(run, quiet)][:MOST]
-    return [_row(run, said, side) for said in chosen]
+    return [_row(run, line, side) for line in [*_first_of_each(run, troubled), *_first_of_each(run, quiet)][:MOST]]
 
 
-def _is_own(form: str, other: Heard) -> bool:
-    return form not in other.said and sum(map(str.isalpha, form)) >= LETTERS
+def _is_own(form: str, other: RunLines) -> bool:
+    return form not in other.distinct and sum(map(str.isalpha, form)) >= LETTERS
 
 
-def _troubled(run: Run, said: Said) -> bool:
-    return said.troubled and (said.source, said.line) not in run.context
+def _first_of_each(run: Run, own: Iterable[DistinctLine]) -> Iterator[DistinctLine]:
+    """Yield by time the first line of each rank, and of each file for lines without a rank."""
 
+    def order(line: DistinctLine) -> tuple[float, str, int]:
+        at = run.time(line.source, line.line)
+        return float("inf") if at is None else at, line.source, line.line
 
-def _first_of_each(run: Run, own: Iterable[Said]) -> Iterator[Said]:
-    """In the order of time, the first line of each rank; lines of nobody are one more voice for each file."""
     seen: set[object] = set()
-    for said in sorted(own, key=lambda said: _order(run, said)):
-        voices: Set[object] = said.ranks or {said.source}
-        if voices - seen:
-            seen |= voices
-            yield said
+    for line in sorted(own, key=order):
+        writers: set[object] = {*line.ranks} or {line.source}
+        if writers - seen:
+            seen |= writers
+            yield line
 
 
-def _order(run: Run, said: Said) -> tuple[float, str, int]:
-    at = run.time(said.source, said.line)
-    return float("inf") if at is None else at, said.source, said.line
-
-
-def _row(run: Run, said: Said, side: Literal["a", "b"]) -> OnlyIn:
+def _row(run: Run, line: DistinctLine, side: Side) -> OnlyIn:
     return {
         "only_in": side,
-        "text": said.text.strip(),
-        "ranks": sorted(said.ranks),
-        "source": said.source,
-        "line": said.shown,
-        "step": said.step,
-        "time": run.moment(said.source, said.line),
-        "trouble": said.troubled,
+        "text": line.text.strip(),
+        "ranks": sorted(line.ranks),
+        "source": line.source,
+        "line": line.shown,
+        "step": line.step,
+        "time": run.moment(line.source, line.line),
+        "trouble": line.troubled,
     }
 
 
-def _quoted(document: Mapping[str, Any], other: Heard, names: Set[str], side: Literal["a", "b"]) -> Iterator[OnlyIn]:
-    """The lines of proof that a document quotes."""
-    for proof in document["verdict"].get("evidence") or ():
-        form = alike(str(proof.get("text") or "").split("\n")[0], names)
-        if _is_own(form, other):
-            rank = proof.get("rank")
+def _quoted(run: Run, other: Run, heard: RunLines, side: Side) -> Iterator[OnlyIn]:
+    """Yield the lines of evidence in a document."""
+    for proof in run.document["verdict"].get("evidence") or ():
+        if _is_own(alike(str(proof.get("text") or "").split("\n")[0], other.names), heard):
             yield {
                 "only_in": side,
                 "text": str(proof["text"]).strip(),
-                "ranks": [] if rank is None else [rank],
+                "ranks": [] if proof.get("rank") is None else [proof["rank"]],
                 "source": str(proof.get("source") or ""),
                 "line": proof.get("line"),
                 "step": None,
@@ -95,25 +90,25 @@ def _quoted(document: Mapping[str, Any], other: Heard, names: Set[str], side: Li
 
 
 class _Whole:
-    """Forms of whole lines, to know their halves by: what is the begin or the end of one, or two of them."""
+    """Forms of whole lines."""
 
     def __init__(self, forms: Iterable[str]) -> None:
         self.forms = set(forms)
         self.sorted = sorted(self.forms)
         self.reversed = sorted(form[::-1] for form in self.forms)
 
-    def torn(self, form: str) -> bool:
-        if _begins(self.sorted, form) or _begins(self.reversed, form[::-1]):
+    def has_half(self, form: str) -> bool:
+        """Return whether a form is the begin or the end of a whole line, or is made of two of them."""
+        if _is_begin(form, self.sorted) or _is_begin(form[::-1], self.reversed):
             return True
         for at in range(HALF, len(form)):
             if form[:at].rstrip() in self.forms:
                 rest = form[at:].lstrip()
-                if len(rest) < HALF or rest in self.forms or _begins(self.sorted, rest):
+                if len(rest) < HALF or rest in self.forms or _is_begin(rest, self.sorted):
                     return True
         return False
 
 
-def _begins(known: Sequence[str], form: str) -> bool:
-    """Whether a known form begins with this one."""
+def _is_begin(form: str, known: list[str]) -> bool:
     place = bisect_left(known, form)
     return len(form) >= HALF and place < len(known) and known[place].startswith(form)

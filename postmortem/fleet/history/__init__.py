@@ -1,9 +1,5 @@
-"""The verdicts of a fleet in one store: which failure comes again, on which hosts, and what helped the last
-time.
+"""Verdicts of many jobs in one store: whether a failure is known, on which hosts it occurs, which fix helped.
 
-    postmortem analyze logs/ --history fleet.db        files the verdict, and says how often it was seen
-    before
-
-`rows` makes a row of a document, `store` keeps it, everything else reads from there. The documents and the
-reports stay files. SQLAlchemy, alembic and psycopg are the extra `history`, imported when it is asked for.
+`rows` and `runs` make rows of documents and journals, `store` holds them, all other modules read from it. The
+extra `history` (SQLAlchemy, alembic, psycopg) is imported only when a history is named.
 """

@@ -1,7 +1,6 @@
-"""The end of an analysis: its verdict is filed, and the document says how often the same was seen before.
+"""The end of an analysis: file its verdict, and add to the document how often the failure was seen before.
 
-Whatever is wrong with the store costs one sentence: never the verdict, its exit code, or more than a few
-seconds.
+An error of the store costs one message, never the verdict, its exit code, or more than a few seconds.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ if TYPE_CHECKING:
     from postmortem.fleet.history.store import Store
 
 PATIENCE_S = 10.0
-NOTE = 400  # characters of a note that a verdict quotes
+NOTE = 400  # characters of a note quoted in a verdict
 
 
 def filed(incident: Any, where: str, report: Path | None, paths: Sequence[str], hide: bool) -> Any:
-    """The incident with `history` in its document, filed; the incident itself where that cannot be done."""
+    """File the incident. Return it with `history` in its document; unchanged if filing failed."""
     try:
         return replace(incident, document=_filed(incident.document, where, report, paths, hide))
     except HistoryError as error:
         output.say(f"postmortem: not filed in the history: {line(error.message)}")
         output.say(f"  {line(error.hint)}")
-    except Exception as error:  # it is about the verdict, which is there
+    except Exception as error:  # the verdict must still be printed
         output.say(f"postmortem: not filed in the history: {line(ours(error))}")
     return incident
 
@@ -43,55 +42,51 @@ def _filed(
     from postmortem.fleet.history.store import opened
 
     at = place(where)
-    if at.network:
-        output.say(f"postmortem: {warning(at)}")
-    target = str(report.absolute()) if report else ""
-    logs = " ".join(paths)
-    kept, real = _named(document, at, target, logs) if hide else (row(document, target, logs), {})
+    warn_of_network(at)
+    target, logs, real = str(report.absolute()) if report else "", " ".join(paths), dict[str, str]()
+    if hide:
+        from postmortem.fleet.history.pseudonyms import Keyed, hidden, key
+
+        names = Keyed(key(at))
+        own = row(hidden(document, names), names.path(target), " ".join(map(names.path, logs.split())))
+        real = {names.text(host): host for host in document["verdict"]["culprit"]["hosts"]}
+    else:
+        own = row(document, target, logs)
     with opened(where, make=True, patience=PATIENCE_S) as store:
-        store.file(kept)
-        found = seen(store, kept)
+        store.file(own)
+        found = seen(store, own)
     if "host" in found:
         found["host"] = real.get(found["host"], found["host"])
     return {**document, "history": found}
 
 
-def _named(document: Mapping[str, Any], at: Place, report: str, logs: str) -> tuple[Row, dict[str, str]]:
-    """The row with pseudonyms, and who they are."""
-    from postmortem.fleet.history.pseudonyms import Keyed, hidden, key
-
-    names = Keyed(key(at))
-    found = row(hidden(document, names), names.path(report), " ".join(map(names.path, logs.split())))
-    culprit = document["verdict"]["culprit"]
-    return found, {names.text(host): host for host in culprit["hosts"]}
-
-
-def warning(at: Place) -> str:
-    """What is to be said of a file on a network's file system."""
-    return (
-        f"{at.shown} is on {at.network}, where SQLite is not safe for writers on several hosts; "
-        "use a PostgreSQL URL, or write --format json there and file the documents from one host "
-        "(postmortem history add)"
-    )
+def warn_of_network(at: Place) -> None:
+    """Warn if the store is a file on a network file system."""
+    if at.network:
+        output.say(
+            f"postmortem: {at.shown} is on {at.network}, where SQLite is not safe for writers on several hosts; "
+            "use a PostgreSQL URL, or write --format json there and file the documents from one host "
+            "(postmortem history add)"
+        )
 
 
 def seen(store: Store, own: Row) -> Seen:
-    """How often the same failure was filed, beside this one."""
+    """Count the other incidents in the store that have the same cause."""
     count, since = store.span()
-    told: Seen = {"incidents": max(count - 1, 0), "times": 0}
+    found: Seen = {"incidents": max(count - 1, 0), "times": 0}
     if since:
-        told["since"] = since
+        found["since"] = since
     if own.cause is None:
-        return told
+        return found
     if other := store.incomparable():
-        told["incomparable"] = other
+        found["incomparable"] = other
     times, first, host = store.same(own.cause, own.uid)
     if not times or first is None:
-        return told
+        return found
     last = next(r for r in store.rows(cause=own.cause, limit=2) if r["uid"] != own.uid)
-    told |= {"times": times, "since": first, "last": last["when"], "id": last["uid"][:12]}
+    found |= {"times": times, "since": first, "last": last["when"], "id": last["uid"][:12]}
     if host and times > 1:
-        told |= {"host": host[0], "there": host[1]}
-    if written := store.notes(cause=own.cause):
-        told |= {"note": line(written[-1]["text"], NOTE), "noted": written[-1]["noted"]}
-    return told
+        found |= {"host": host[0], "there": host[1]}
+    if notes := store.notes(cause=own.cause):
+        found |= {"note": line(notes[-1]["text"], NOTE), "noted": notes[-1]["noted"]}
+    return found

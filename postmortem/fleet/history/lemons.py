@@ -2,23 +2,22 @@
 
     host  gpu-017: at fault in 6 of 9 jobs, expected 0.4 (q < 0.001); 14 to 61 times the usual rate
 
-Each unit has failures against an exposure: the hours that its jobs ran, or the number of its jobs where
-hours are not known. Healthy units differ, too: their rates are drawn from a Gamma distribution, which is
-fitted to the fleet (empirical Bayes), so failures are negative binomial. Its tail is the p-value of a unit;
-Benjamini and Hochberg's step makes q-values of them: of the units that are accused, at most that share is
-accused wrongly.
+Each unit has failures against an exposure: the hours of its jobs, or their number where hours are unknown. The
+rates of healthy units differ too: they are drawn from a Gamma distribution fitted to the fleet (empirical Bayes),
+so failures are negative binomial. Its tail is the p-value of a unit. Benjamini and Hochberg's step makes q-values
+of them: at most that share of the accused units is accused wrongly.
 
-What counts is a job whose verdict is about hardware, is more than a guess, and names the host; once for a
-job and a cause, so that a requeue loop is one failure. Pure: no store, no clock.
+A job counts if its verdict is about hardware, is more than a hypothesis, and names the host; once per job and
+cause, so that a requeue loop is one failure.
 """
 
 from __future__ import annotations
 
 import csv
 import math
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
@@ -26,17 +25,21 @@ from postmortem.errors import UsageError
 from postmortem.report.text import line
 
 HARDWARE = ("gpu-hardware", "gpu-fault", "native-crash", "network", "peer-lost")
-FEWEST = 3  # failures below which nobody is accused
+FEWEST = 3  # failures needed for an accusation
 TIMED = 0.9  # share of jobs with known hours from which hours are the exposure
 SPREADS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
-USUAL_SPREAD = 0.25  # what is believed of the spread before anything is seen: rates differ by half
+USUAL_SPREAD = 0.25  # prior of the spread: rates differ by half
 RATES = 40
 MOST_GPUS = 64
+Z95 = 1.6448536  # quantile 0.95 of the normal distribution
+SHOWN = 20
+
+Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass
 class Unit:
-    """A host, a GPU, a rack, …: which failures it is blamed for, and what it went through."""
+    """A host, a GPU, a rack, …: its failures and its exposure."""
 
     kind: str
     name: str
@@ -44,20 +47,25 @@ class Unit:
     exposure: float = 0.0
     jobs: int = 0
 
+    def absorb(self, other: Unit) -> None:
+        self.blamed |= other.blamed
+        self.exposure += other.exposure
+        self.jobs += other.jobs
+
 
 @dataclass
 class Fleet:
-    """What is counted: hosts and GPUs by name, and where hosts stand."""
+    """Hosts and GPUs by name, and the places of hosts."""
 
-    hours: bool  # whether exposure is in hours
+    hours: bool  # unit of the exposure; else jobs
     hosts: dict[str, Unit]
     gpus: dict[str, Unit]
     places: Mapping[str, Mapping[str, str]]  # host -> {"rack": "r7", …}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Judged:
-    """One unit and what chance says."""
+    """A unit and the result of its test."""
 
     kind: str
     name: str
@@ -66,19 +74,16 @@ class Judged:
     exposure: float
     hours: bool
     expected: float
-    times: float  # the healthy hosts' rate, shrunk towards the fleet's where data are few
+    times: float  # multiple of the healthy hosts' rate, shrunk towards the fleet's where data are few
     low: float
-    high: float  # 90 % of what is believed of `times`
+    high: float  # 90 % interval of `times`
     p: float
     q: float
     lemon: bool
 
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def mapping(text: str) -> dict[str, dict[str, str]]:
-    """`host,rack,switch` and a line for each host, as CSV."""
+    """Parse a CSV table with a column `host`, and others such as `rack` and `switch`."""
     try:
         rows = list(csv.DictReader(text.splitlines()))
     except csv.Error as error:
@@ -92,98 +97,74 @@ def mapping(text: str) -> dict[str, dict[str, str]]:
     }
 
 
-# ── counting ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def fleet(
-    rows: Sequence[Mapping[str, Any]],
+    rows: Rows,
     involved: Iterable[Mapping[str, Any]],
     places: Mapping[str, Mapping[str, str]],
     categories: Sequence[str] = HARDWARE,
 ) -> Fleet:
-    """What the rows of the store tell; `categories` is what counts against a host."""
+    """Count failures and exposure in rows of the store. Only `categories` count against a host."""
     known = {row["uid"]: row for row in rows}
     hours = [row["hours"] for row in rows if row["hours"]]
-    timed = bool(rows) and len(hours) >= TIMED * len(rows)
     usual = median(hours) if hours else 1.0
-    found = Fleet(timed, {}, {}, places)
-    of_job: dict[str, list[str]] = defaultdict(list)
+    found = Fleet(bool(rows) and len(hours) >= TIMED * len(rows), {}, {}, places)
+    hosts_of: Counter[str] = Counter()
     for each in involved:
         row = known.get(each["uid"])
         if row is None:
             continue
-        blame = _key(row) if each["fault"] and counts(row, categories) else None
         units = found.hosts if each["kind"] == "host" else found.gpus
         unit = units.setdefault(each["name"], Unit(each["kind"], each["name"]))
-        if blame:
-            unit.blamed.add(blame)
+        if each["fault"] and _counts(row, categories):
+            unit.blamed.add(f"{row['job']}/{row['cause']}" if row["job"] else str(row["uid"]))
         if each["kind"] == "host":
             unit.jobs += 1
-            unit.exposure += (row["hours"] or usual) if timed else 1.0
-            of_job[row["uid"]].append(each["name"])
-    _of_gpus(found, known, of_job)
+            unit.exposure += (row["hours"] or usual) if found.hours else 1.0
+            hosts_of[row["uid"]] += 1
+    if found.gpus:
+        ranks = [known[uid]["world_size"] / n for uid, n in hosts_of.items() if known[uid]["world_size"]]
+        _expose_gpus(found, min(max(round(median(ranks)), 1), MOST_GPUS) if ranks else 1)
     return found
 
 
-def counts(row: Mapping[str, Any], categories: Sequence[str]) -> bool:
-    """Whether the verdict is one that counts against the host that it names."""
+def _counts(row: Mapping[str, Any], categories: Sequence[str]) -> bool:
     failed = row["outcome"] in ("incident", "recovered") and row["confidence"] != "hypothesis"
     return failed and ("all" in categories or row["category"] in categories)
 
 
-def _key(row: Mapping[str, Any]) -> str:
-    return f"{row['job']}/{row['cause']}" if row["job"] else str(row["uid"])
-
-
-def _of_gpus(found: Fleet, known: Mapping[str, Mapping[str, Any]], of_job: Mapping[str, Sequence[str]]) -> None:
-    """A GPU has been through what its host has. Those that nobody ever named are there, too: as many as the
-    jobs had ranks on a host."""
-    many = [
-        known[uid]["world_size"] / len(hosts) for uid, hosts in of_job.items() if known[uid]["world_size"] and hosts
-    ]
-    each = min(max(round(median(many)), 1), MOST_GPUS) if many else 1
-    if not found.gpus:
-        return
-    named: dict[str, int] = defaultdict(int)
+def _expose_gpus(found: Fleet, each: int) -> None:
+    """Give GPUs the exposure of their host, and add those that no verdict names: `each` of a host in all."""
+    named: Counter[str] = Counter()
     for gpu in list(found.gpus.values()):
-        host, _, address = gpu.name.rpartition("/")
-        if host not in found.hosts:
-            del found.gpus[gpu.name]  # nobody knows in which host it is
+        host = found.hosts.get(gpu.name.rpartition("/")[0])
+        if host is None:
+            del found.gpus[gpu.name]
             continue
-        named[host] += 1
-        gpu.exposure, gpu.jobs = found.hosts[host].exposure, found.hosts[host].jobs
-    for unit in found.hosts.values():
-        for number in range(each - named[unit.name]):
-            name = f"{unit.name}/\0{number}"
-            found.gpus[name] = Unit("gpu", name, set(), unit.exposure, unit.jobs)
-
-
-# ── judging ─────────────────────────────────────────────────────────────────────────────────────────────────
+        named[host.name] += 1
+        gpu.exposure, gpu.jobs = host.exposure, host.jobs
+    for host in found.hosts.values():
+        for number in range(each - named[host.name]):
+            name = f"{host.name}/\0{number}"
+            found.gpus[name] = Unit("gpu", name, set(), host.exposure, host.jobs)
 
 
 def judge(found: Fleet, rate: float = 0.05) -> list[Judged]:
-    """Every unit with a failure, the most suspicious first; hosts, then GPUs, then what the map names. A
-    rack is judged by what its accused hosts do not explain."""
+    """Return every unit with a failure, the most suspicious first; hosts, then GPUs, then places."""
     hosts = _judged(list(found.hosts.values()), rate, found.hours)
-    told = hosts + _judged(list(found.gpus.values()), rate, found.hours)
-    accused = {each.name for each in hosts if each.lemon}
-    for units in _places(found, accused):
-        told += _judged(units, rate, found.hours)
-    return [each for each in told if each.faults]
+    judged = hosts + _judged(list(found.gpus.values()), rate, found.hours)
+    for units in _places(found, {each.name for each in hosts if each.lemon}):
+        judged += _judged(units, rate, found.hours)
+    return [each for each in judged if each.faults]
 
 
 def _places(found: Fleet, accused: set[str]) -> Iterator[list[Unit]]:
-    kinds = list(dict.fromkeys(kind for own in found.places.values() for kind in own))
-    for kind in kinds:
+    """Yield racks, then switches, …, without their accused hosts: a rack is judged by the rest."""
+    for kind in dict.fromkeys(kind for own in found.places.values() for kind in own):
         units: dict[str, Unit] = {}
         for host in found.hosts.values():
             name = found.places.get(host.name, {}).get(kind)
-            if name is None or host.name in accused:
-                continue
-            unit = units.setdefault(name, Unit(kind, name))
-            unit.blamed |= host.blamed
-            unit.exposure += host.exposure
-            unit.jobs += host.jobs
+            if name is not None and host.name not in accused:
+                units.setdefault(name, Unit(kind, name)).absorb(host)
         yield list(units.values())
 
 
@@ -191,34 +172,45 @@ def _judged(units: Sequence[Unit], rate: float, hours: bool) -> list[Judged]:
     units = [u for u in units if u.exposure > 0]
     if not any(u.blamed for u in units):
         return []
-    usual = _fitted([len(u.blamed) for u in units], [u.exposure for u in units])
-    p = [_tail(len(u.blamed), usual.rate * u.exposure, usual.spread) for u in units]
-    q = adjusted(p)
-    prior = _prior(units, usual)
-    found = [_one(u, usual, prior, p[i], q[i], rate, hours) for i, u in enumerate(units)]
+    usual, spread = _fitted([len(u.blamed) for u in units], [u.exposure for u in units])
+    expected = [usual * u.exposure for u in units]
+    p = [_tail(len(u.blamed), mean, spread) for u, mean in zip(units, expected, strict=True)]
+    shape, scale = _prior(units, expected)
+    found = []
+    for u, mean, p_value, q in zip(units, expected, p, adjusted(p), strict=True):
+        n = len(u.blamed)
+        a, b = shape + n, scale + mean
+        found.append(
+            Judged(
+                u.kind,
+                u.name,
+                n,
+                u.jobs,
+                round(u.exposure, 3),
+                hours,
+                round(mean, 4),
+                round(a / b, 2),
+                round(_gamma(a, -Z95) / b, 2),
+                round(_gamma(a, Z95) / b, 2),
+                p_value,
+                q,
+                q < rate and n >= FEWEST,
+            )  # fmt: skip
+        )
     return sorted(found, key=lambda each: (each.p, -each.faults, each.name))
 
 
-@dataclass(frozen=True, slots=True)
-class Usual:
-    """The healthy units: failures per exposure, and how much their rates differ (1 / shape of the Gamma)."""
-
-    rate: float
-    spread: float
-
-
-def _fitted(faults: Sequence[int], exposure: Sequence[float]) -> Usual:
-    """The most likely rate and spread, by what is not unusual: each unit counts up to a bound, as one of
-    which it is known that it has no more. So lemons neither raise the rate nor widen the spread that hides
-    them."""
+def _fitted(faults: Sequence[int], exposure: Sequence[float]) -> tuple[float, float]:
+    """Return the most likely failures per exposure of healthy units, and the spread (1 / shape) of their rates. Units
+    count up to a bound, so that lemons neither raise the rate nor widen the spread that would hide them."""
     import numpy as np
 
     n, e = np.array(faults), np.array(exposure)
     mean = n.sum() / e.sum()
     bound = np.floor(mean * e + 2 * np.sqrt(mean * e) + 1).astype(int)
     n, e, bound = n[n <= bound], e[n <= bound], bound[n <= bound]
-    least = 0.5 / e.sum()  # half a failure: a fleet in which nothing else failed yet accuses not everybody
-    best, found = -math.inf, Usual(mean, SPREADS[0])
+    least = 0.5 / e.sum()  # half a failure: in a fleet without other failures not every unit is suspicious
+    best, found = -math.inf, (float(mean), SPREADS[0])
     for spread in SPREADS:
         prior = math.log(spread) - spread / USUAL_SPREAD
         for rate in np.geomspace(least, max(2 * mean, 2 * least), RATES):
@@ -231,32 +223,21 @@ def _fitted(faults: Sequence[int], exposure: Sequence[float]) -> Usual:
                 total += np.where(k < bound, np.exp(term), 0.0)
             likely = float((sure - np.log(total)).sum()) + prior
             if likely > best:
-                best, found = likely, Usual(float(rate), spread)
+                best, found = likely, (float(rate), spread)
     return found
 
 
-def _prior(units: Sequence[Unit], usual: Usual) -> tuple[float, float]:
-    """Shape and rate of the Gamma that all units come from, lemons too, by moments: what a unit's own rate
-    is shrunk towards. In multiples of the usual rate."""
-    expected = [usual.rate * u.exposure for u in units]
+def _prior(units: Sequence[Unit], expected: Sequence[float]) -> tuple[float, float]:
+    """Return shape and rate of the Gamma distribution of all units, lemons included, by moments and in multiples of
+    the usual rate: the target of the shrinkage."""
     mean = sum(len(u.blamed) for u in units) / sum(expected)
     excess = sum((len(u.blamed) - mean * e) ** 2 - mean * e for u, e in zip(units, expected, strict=True))
     spread = max(excess / sum((mean * e) ** 2 for e in expected), USUAL_SPREAD)
     return 1 / spread, 1 / spread / mean
 
 
-def _one(unit: Unit, usual: Usual, prior: tuple[float, float], p: float, q: float, rate: float, hours: bool) -> Judged:
-    n, expected = len(unit.blamed), usual.rate * unit.exposure
-    a, b = prior[0] + n, prior[1] + expected
-    return Judged(
-        unit.kind, unit.name, n, unit.jobs, round(unit.exposure, 3), hours, round(expected, 4),
-        round(a / b, 2), round(_gamma(a, 0.05) / b, 2), round(_gamma(a, 0.95) / b, 2), p, q,
-        q < rate and n >= FEWEST,
-    )  # fmt: skip
-
-
 def _tail(n: int, mean: float, spread: float) -> float:
-    """The chance of `n` failures or more where rates have this spread: the tail of the negative binomial."""
+    """Return the probability of `n` or more failures: the tail of the negative binomial distribution."""
     total, log = 0.0, -math.log1p(spread * mean) / spread
     for k in range(n):
         total += math.exp(log)
@@ -266,7 +247,7 @@ def _tail(n: int, mean: float, spread: float) -> float:
 
 
 def adjusted(p: Sequence[float]) -> list[float]:
-    """Benjamini and Hochberg: the smallest false-discovery rate at which each would be accused."""
+    """Return q-values (Benjamini and Hochberg): the smallest false-discovery rate at which each is accused."""
     order = sorted(range(len(p)), key=lambda i: p[i], reverse=True)
     q, best = [1.0] * len(p), 1.0
     for rank, i in zip(range(len(p), 0, -1), order, strict=True):
@@ -275,44 +256,33 @@ def adjusted(p: Sequence[float]) -> list[float]:
     return q
 
 
-def _gamma(shape: float, share: float) -> float:
-    """A quantile of the Gamma distribution of scale 1, by Wilson and Hilferty; off by a few percent at
-    shape 1."""
-    z = 1.6448536 if share > 0.5 else -1.6448536
-    root = 1 - 1 / (9 * shape) + z / (3 * math.sqrt(shape))
-    return shape * max(root, 0.0) ** 3
-
-
-# ── words ───────────────────────────────────────────────────────────────────────────────────────────────────
+def _gamma(shape: float, z: float) -> float:
+    """Return a quantile of the Gamma distribution of scale 1 (Wilson and Hilferty), accurate to a few percent."""
+    return shape * max(1 - 1 / (9 * shape) + z / (3 * math.sqrt(shape)), 0.0) ** 3
 
 
 def sentence(each: Judged) -> str:
-    """`gpu-017: at fault in 6 of 9 jobs, expected 0.4 (q < 0.001)`, and how sure that is."""
-    name = line(each.name, 80)
-    over = (
-        f"in {each.faults} of {each.jobs} jobs" if not each.hours else f"{each.faults} times in {each.exposure:,.0f} h"
-    )
-    told = f"{name}: at fault {over}, expected {_figure(each.expected)} ({_q(each.q)})"
+    """Return `gpu-017: at fault in 6 of 9 jobs, expected 0.4 (q < 0.001)`, and the conclusion."""
+    times = f"{each.faults} times in {each.exposure:,.0f} h" if each.hours else f"in {each.faults} of {each.jobs} jobs"
+    start = f"{line(each.name, 80)}: at fault {times}, expected {_figure(each.expected)} ({_q(each.q)})"
     if each.lemon:
-        return f"{told}; {_figure(each.low)} to {_figure(each.high)} times the usual rate"
-    if each.faults < FEWEST:
-        return f"{told}; too few to accuse it"
-    return f"{told}; chance explains that"
+        return f"{start}; {_figure(each.low)} to {_figure(each.high)} times the usual rate"
+    return f"{start}; {'too few to accuse it' if each.faults < FEWEST else 'chance explains that'}"
 
 
-def table(judged: Sequence[Judged], rate: float, most: int = 20) -> list[str]:
-    """Who is accused, and then who was at fault and is not."""
+def table(judged: Sequence[Judged], rate: float) -> list[str]:
+    """Return lines of the accused units, and of the others at fault."""
     if not judged:
         return ["no host is at fault in any incident that counts"]
-    lemons = [each for each in judged if each.lemon]
-    others = sorted((e for e in judged if not e.lemon), key=lambda e: (e.p, e.name))
+    lemons = [f"  {each.kind:<7} {sentence(each)}" for each in judged if each.lemon]
+    by_chance = sorted((each for each in judged if not each.lemon), key=lambda each: (each.p, each.name))
+    others = [f"  {each.kind:<7} {sentence(each)}" for each in by_chance]
     head = f"at fault more often than chance explains (at most {rate:.0%} of these wrongly):"
-    lines = [head] if lemons else ["nobody is at fault more often than chance explains"]
-    lines += [f"  {each.kind:<7} {sentence(each)}" for each in lemons]
+    lines = [head, *lemons] if lemons else ["no unit is at fault more often than chance explains"]
     if others:
-        lines += ["also at fault:", *(f"  {each.kind:<7} {sentence(each)}" for each in others[:most])]
-    if len(others) > most:
-        lines.append(f"  and {len(others) - most} more; --json has all")
+        lines += ["also at fault:", *others[:SHOWN]]
+    if len(others) > SHOWN:
+        lines.append(f"  and {len(others) - SHOWN} more; --json has all")
     return lines
 
 
@@ -321,4 +291,4 @@ def _figure(value: float) -> str:
 
 
 def _q(value: float) -> str:
-    return "q < 0.001" if value < 0.001 else f"q = {value:.3f}" if value < 0.1 else f"q = {value:.2f}"
+    return "q < 0.001" if value < 0.001 else f"q = {value:.{3 if value < 0.1 else 2}f}"

@@ -11,63 +11,65 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from postmortem.errors import HistoryError
-from postmortem.system import lazy as late
 
 MOUNTS = Path("/proc/self/mountinfo")
-# Locks of SQLite do not hold between hosts there, and the shared memory of its WAL does not exist.
-NETWORK = late.regex(
-    r"nfs\d?|cifs|smb\d?|smbfs|lustre|gpfs|beegfs|ceph|9p|afs|pvfs2|orangefs|panfs|wekafs|vastnfs|glusterfs|virtiofs"
-    r"|fuse\.(?!fuse-overlayfs|lxcfs|ntfs).+"
-)
-_POSTGRES = late.regex(r"(?i)postgres(?:ql)?(?:\+psycopg)?://")
-_SCHEME = late.regex(r"(?i)([a-z][a-z0-9+.-]{1,40})://")
-_PASSWORD = late.regex(r"(?<=://)([^/?#@]*?):[^@/]*@|(?<=[?&]password=)[^&]+")
+# Locks of SQLite do not work between hosts there, and its write-ahead log needs shared memory.
+NETWORK = (
+    "nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "ceph", "9p", "afs", "pvfs2", "orangefs", "panfs", "wekafs",
+    "vastnfs", "glusterfs", "virtiofs", "fuse.",
+)  # fmt: skip
+LOCAL_FUSE = ("fuse.fuse-overlayfs", "fuse.lxcfs", "fuse.ntfs")
+_PASSWORD = re.compile(r"(?<=://)([^/?#@]*?):[^@/]*@|(?<=[?&]password=)[^&]+")
+_HINT = "name a file, or postgresql://USER@HOST/DATABASE"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A store by its address."""
+    """Address of a store."""
 
-    url: str  # as SQLAlchemy has it
-    shown: str  # without a password
+    url: str  # for SQLAlchemy
+    shown: str  # without the password
     file: Path | None = None  # of SQLite
 
     @property
     def network(self) -> str:
-        """The network file system that the file lies on, such as `nfs4`; empty where it is a local disk."""
-        return network(self.file, _mounts()) if self.file else ""
+        """The network file system of the file, such as `nfs4`; empty for a local disk."""
+        try:
+            return network(self.file, MOUNTS.read_text("utf-8", "replace")) if self.file else ""
+        except OSError:  # a system without /proc
+            return ""
 
 
 def place(where: str) -> Place:
-    """What `--history` names: a file, `sqlite:///file`, or `postgresql://user@host/database`."""
-    if _POSTGRES.match(where):
-        url = _POSTGRES.sub("postgresql+psycopg://", where, count=1)
-        return Place(url, _PASSWORD.sub(lambda m: f"{m[1]}:***@" if m[1] is not None else "***", where))
+    """Parse the value of `--history`: a file, `sqlite:///file`, or `postgresql://user@host/database`."""
+    scheme, colon, rest = where.partition("://")
+    if colon and scheme.lower() in ("postgres", "postgresql", "postgresql+psycopg"):
+        shown = _PASSWORD.sub(lambda m: f"{m[1]}:***@" if m[1] is not None else "***", where)
+        return Place(f"postgresql+psycopg://{rest}", shown)
     path = where.removeprefix("sqlite:///")
-    if scheme := _SCHEME.match(path):
-        raise HistoryError(
-            f"no history can be kept in {scheme[1]}://", "name a file, or postgresql://USER@HOST/DATABASE"
-        )
+    scheme, colon, _ = path.partition("://")
+    if colon and scheme.isascii() and scheme[1:] and scheme.replace("+", "").isalnum():
+        raise HistoryError(f"no history can be stored in {scheme}://", _HINT)
     if not path or "\0" in path:
-        raise HistoryError("the history has no name", "name a file, or postgresql://USER@HOST/DATABASE")
+        raise HistoryError("the history has no name", _HINT)
     file = Path(path).expanduser().absolute()
     return Place(f"sqlite:///{file}", str(file), file)
 
 
 def network(file: Path, mounts: str) -> str:
-    """The type of the mount that holds the file, where that is a network's."""
-    held = _resolved(file)
-    best, kind = -1, ""
+    """Return the type of the file's mount if it is a network file system, from the text of mountinfo."""
+    path = _resolved(file)
+    longest, kind = -1, ""
     for line in mounts.splitlines():
         left, _, right = line.partition(" - ")
         fields = left.split(" ")
         if len(fields) < 5 or not right:
             continue
         point = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields[4])
-        inside = held == point or held.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= best:  # a later mount on the same point hides the earlier
-            best, kind = len(point), right.split(" ")[0]
-    return kind if NETWORK.fullmatch(kind) else ""
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= longest:  # a later mount on the same point hides the earlier one
+            longest, kind = len(point), right.split(" ")[0]
+    return kind if kind.startswith(NETWORK) and not kind.startswith(LOCAL_FUSE) else ""
 
 
 def _resolved(file: Path) -> str:
@@ -75,10 +77,3 @@ def _resolved(file: Path) -> str:
         return str(file.resolve())
     except (OSError, RuntimeError):
         return str(file)
-
-
-def _mounts() -> str:
-    try:
-        return MOUNTS.read_text("utf-8", "replace")
-    except OSError:  # no /proc: another system
-        return ""

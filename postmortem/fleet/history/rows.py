@@ -1,18 +1,17 @@
-"""The incident document -> what the store keeps of it: one row, and the hosts and GPUs of the job.
+"""The incident document -> its row in the store, with the hosts and GPUs of the job.
 
     row(document, report="postmortem-report.html")
     -> Row(uid="9c0e…", happened="2026-11-21T13:18:36.950Z", category="host-oom", …,
     involved=(Involved("host", "node-b", True), …))
 
-The document may be a file that anybody wrote: nothing in it is trusted, and all is bounded. What no database
-takes (NUL, halves of surrogate pairs) is cleaned.
+Anyone may have written the document: nothing in it is trusted, everything is bounded, and characters that a
+database rejects (NUL, halves of surrogate pairs) are replaced.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,10 +22,10 @@ from postmortem.report import text, view
 
 Document = Mapping[str, Any]
 OUTCOMES = ("incident", "undetermined", "recovered", "healthy")
-NAME, PATH, SENTENCE = 255, 4096, 1000  # characters that are kept
+NAME, PATH, SENTENCE = 255, 4096, 1000  # maximum lengths in characters
 HOSTS = 20_000
 GREATEST = 2**31 - 1
-_UNKEPT = re.compile("[\x00\ud800-\udfff]")
+_REPLACED = dict.fromkeys((0, *range(0xD800, 0xE000)), "\ufffd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,127 +34,117 @@ class Involved:
 
     kind: str  # host | gpu
     name: str
-    fault: bool  # whether the verdict names it
+    fault: bool  # whether the verdict blames it
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What the store keeps of one incident. Times are ISO 8601 in UTC, so that their text sorts."""
+    """One incident in the store. Times are ISO 8601 in UTC, which sorts as text."""
 
-    uid: str  # the content's hash: the same logs are the same incident, whoever analyzes them how often
+    uid: str  # hash of the content: the same logs are the same incident in every analysis
     outcome: str
-    category: str | None
-    pattern: str | None
-    confidence: str | None
     headline: str
-    fingerprint: str | None  # cause, and behind a hyphen the hardware at fault
-    cause: str | None  # the fingerprint without the hardware
-    code: str | None
-    job: str | None
-    world_size: int | None
     attempts: int
-    happened: str | None  # when the root's first evidence was written; else the end of the job
-    begun: str | None
-    ended: str | None
-    hours: float | None  # how long the job ran; of each host its exposure
-    lost_rank_hours: float | None  # ranks times hours of the attempts that failed
-    torch: str | None
-    nccl: str | None
-    version: str | None  # of the postmortem that wrote the document
-    library: str | None
-    report: str | None  # where the report lies
-    logs: str | None  # what was analyzed
+    category: str | None = None
+    pattern: str | None = None
+    confidence: str | None = None
+    fingerprint: str | None = None  # cause, and after a hyphen the hardware at fault
+    cause: str | None = None  # the fingerprint without the hardware
+    code: str | None = None
+    job: str | None = None
+    world_size: int | None = None
+    happened: str | None = None  # time of the root's first evidence; else the end of the job
+    begun: str | None = None
+    ended: str | None = None
+    hours: float | None = None  # duration of the job: the exposure of each host
+    lost_rank_hours: float | None = None  # ranks times hours of the attempts that failed
+    torch: str | None = None
+    nccl: str | None = None
+    version: str | None = None  # of the postmortem that wrote the document
+    library: str | None = None
+    report: str | None = None  # path
+    logs: str | None = None  # paths that were analyzed
     involved: tuple[Involved, ...] = ()
 
 
 def row(document: Document, report: str = "", logs: str = "") -> Row:
-    """What is kept of the document."""
-    found = dict(document)
-    verdict, job = view.part(found, "verdict"), view.part(found, "job")
+    """Return the row of a document."""
+    verdict, job, tool = (view.part(document, name) for name in ("verdict", "job", "tool"))
     outcome = view.known(verdict.get("outcome"))
-    lives = view.rows(found.get("attempts"))
-    begun = min(filter(None, (moment(life.get("begin")) for life in lives)), default=None)
-    ended = max(filter(None, (moment(life.get("end")) for life in lives)), default=None)
-    fingerprint = kept(found.get("fingerprint"), 80)
-    evidence = view.rows(verdict.get("evidence"))
-    proved = next(filter(None, (moment(item.get("time")) for item in evidence)), None)
-    tool = view.part(found, "tool")
+    attempts = view.rows(document.get("attempts"))
+    begun = min(filter(None, (moment(attempt.get("begin")) for attempt in attempts)), default=None)
+    ended = max(filter(None, (moment(attempt.get("end")) for attempt in attempts)), default=None)
+    fingerprint = clean(document.get("fingerprint"), 80)
+    proofs = (moment(item.get("time")) for item in view.rows(verdict.get("evidence")))
+    named: dict[str, Any] = {name: clean(verdict.get(name)) for name in ("category", "pattern", "confidence")}
+    named |= {name: clean(job.get(name)) for name in ("torch", "nccl")}
+    named |= {name: clean(tool.get(name)) for name in ("version", "library")}
     return Row(
-        uid=uid(found),
+        uid=uid(document),
         outcome=outcome if outcome in OUTCOMES else "undetermined",
-        category=kept(verdict.get("category")),
-        pattern=kept(verdict.get("pattern")),
-        confidence=kept(verdict.get("confidence")),
-        headline=kept(verdict.get("headline"), SENTENCE) or "",
+        headline=clean(verdict.get("headline"), SENTENCE) or "",
+        attempts=count(job.get("attempts")) or 1,
         fingerprint=fingerprint,
         cause=fingerprint.partition("-")[0] if fingerprint else None,
-        code=kept(view.part(verdict, "culprit").get("code")),
-        job=kept(job.get("id")),
+        code=clean(view.part(verdict, "culprit").get("code")),
+        job=clean(job.get("id")),
         world_size=count(job.get("world_size")),
-        attempts=count(job.get("attempts")) or 1,
-        happened=proved or ended,
+        happened=next(filter(None, proofs), None) or ended,
         begun=begun,
         ended=ended,
         hours=hours(begun, ended),
-        lost_rank_hours=_lost(outcome, lives, count(job.get("world_size"))),
-        torch=kept(job.get("torch")),
-        nccl=kept(job.get("nccl")),
-        version=kept(tool.get("version")),
-        library=kept(tool.get("library")),
-        report=kept(report, PATH),
-        logs=kept(logs, PATH),
-        involved=tuple(_involved(found)),
+        lost_rank_hours=_lost(outcome, attempts, count(job.get("world_size"))),
+        report=clean(report, PATH),
+        logs=clean(logs, PATH),
+        involved=tuple(_involved(document)),
+        **named,
     )
 
 
 def uid(document: Document) -> str:
-    """The hash of what was read: names and sizes of the logs, and when the job ran. A later version that
-    reads the same logs and judges otherwise corrects the row, and adds none. Logs without any time are told
-    apart by the lines that prove the verdict."""
-    found = dict(document)
+    """Return the hash of the input: job id, names and sizes of the logs, times of the attempts; without any time,
+    also the evidence. So a later version that comes to another verdict corrects the row instead of adding one."""
     sources = sorted(
         (PurePosixPath(view.known(s.get("path")).replace("!/", "/")).name, count(s.get("bytes")) or 0)
-        for s in view.rows(found.get("sources"))
+        for s in view.rows(document.get("sources"))
     )
-    spans = [[moment(a.get("begin")), moment(a.get("end"))] for a in view.rows(found.get("attempts"))]
-    content: list[Any] = [view.known(view.part(found, "job").get("id")), sources, spans]
+    spans = [[moment(a.get("begin")), moment(a.get("end"))] for a in view.rows(document.get("attempts"))]
+    content: list[Any] = [view.known(view.part(document, "job").get("id")), sources, spans]
     if not any(any(span) for span in spans):
-        content += [view.known(e.get("text")) for e in view.rows(view.part(found, "verdict").get("evidence"))]
+        content += [view.known(e.get("text")) for e in view.rows(view.part(document, "verdict").get("evidence"))]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def kept(value: object, limit: int = NAME) -> str | None:
-    """A text as every database takes it; None where there is none."""
-    if value is None or value == "":
-        return None
-    return _UNKEPT.sub("\ufffd", str(value)[:limit])
+def clean(value: object, limit: int = NAME) -> str | None:
+    """Return a text that every database accepts; None for an empty one."""
+    return None if value is None or value == "" else str(value)[:limit].translate(_REPLACED)
 
 
-def _involved(document: dict[str, Any]) -> Iterator[Involved]:
-    """All hosts of the job once, those at fault first; a GPU by its host, since every host has its own
-    0000:3b:00."""
+def _involved(document: Document) -> Iterator[Involved]:
+    """Yield each host of the job once, those at fault first, and the GPUs at fault. A GPU is named with its host:
+    every host has its own 0000:3b:00."""
     culprit = view.part(view.part(document, "verdict"), "culprit")
     at_fault = _names(culprit.get("hosts"))
-    own = view.words(view.part(document, "job").get("hosts"))
+    of_job = view.words(view.part(document, "job").get("hosts"))
     of_ranks = [view.known(rank.get("host")) for rank in view.rows(document.get("ranks"))]
-    for name in _names([*at_fault, *own, *of_ranks])[:HOSTS]:
+    for name in _names([*at_fault, *of_job, *of_ranks])[:HOSTS]:
         yield Involved("host", name, name in at_fault)
     for gpu in _names(culprit.get("gpus"))[:HOSTS]:
         yield Involved("gpu", f"{at_fault[0]}/{gpu}"[:NAME] if len(at_fault) == 1 else gpu, True)
 
 
 def _names(values: object) -> list[str]:
-    return list(dict.fromkeys(filter(None, (kept(name) for name in view.words(values)))))
+    return list(dict.fromkeys(filter(None, map(clean, view.words(values)))))
 
 
 def moment(value: object) -> str | None:
-    """A moment of the document with three digits of seconds, so that texts compare as times do."""
-    at = text.epoch(value) if isinstance(value, str) else None
-    return stamp(at) if at is not None else None
+    """Return a time of the document with milliseconds, so that texts compare as times do."""
+    at = text.epoch(value)
+    return None if at is None else stamp(at)
 
 
 def stamp(at: float) -> str | None:
-    """Seconds since 1970 as the store writes them; None of what no calendar has."""
+    """Format seconds since 1970 as the store has them; None outside the calendar."""
     try:
         return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
     except (OverflowError, ValueError, OSError):
@@ -163,22 +152,22 @@ def stamp(at: float) -> str | None:
 
 
 def count(value: object) -> int | None:
-    """A number of things that is none of nonsense, as every database takes it."""
+    """Return a number of things that every database accepts; None for anything else."""
     number = view.whole(value)
     return number if number is not None and 0 <= number <= GREATEST else None
 
 
 def hours(begun: str | None, ended: str | None) -> float | None:
-    """Between two moments; None where one is unknown."""
+    """Return the hours between two times; None where one is unknown."""
     low, high = text.epoch(begun), text.epoch(ended)
     return None if low is None or high is None or high < low else round((high - low) / 3600, 6)
 
 
-def _lost(outcome: str, lives: Sequence[Mapping[str, Any]], ranks: int | None) -> float | None:
-    """Ranks times the hours of the attempts that failed: no more than that could have been lost."""
+def _lost(outcome: str, attempts: Sequence[Document], ranks: int | None) -> float | None:
+    """Return ranks times hours of the attempts that failed: the upper limit of the loss."""
     if outcome == "healthy":
         return 0.0
-    failed = [life for life in lives if life.get("outcome") in ("incident", "undetermined")]
-    each = [hours(moment(life.get("begin")), moment(life.get("end"))) for life in failed]
+    failed = [attempt for attempt in attempts if attempt.get("outcome") in ("incident", "undetermined")]
+    each = [hours(moment(attempt.get("begin")), moment(attempt.get("end"))) for attempt in failed]
     known = [h for h in each if h is not None]
     return round(sum(known) * ranks, 6) if known and ranks else None

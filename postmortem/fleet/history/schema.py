@@ -1,25 +1,26 @@
-"""The tables of the store, as this version of the program knows them; `migrations/` makes them."""
+"""Tables of the store in this version of the program; `migrations/` creates them."""
 
 from __future__ import annotations
 
-from sqlalchemy import (
-    Boolean,
-    Column,
-    Float,
-    ForeignKey,
-    Index,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-)
+from typing import Any
+
+from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, MetaData, String, Table, Text
 
 KNOWN = ("0001",)  # versions of the tables, oldest first; a test compares them with migrations/
 HEAD = KNOWN[-1]
-TIME = String(30)  # ISO 8601 in UTC: it sorts, every database has it, and people read it
+NAME = String(255)
+TIME = String(30)  # ISO 8601 in UTC: sortable as text in every database
 
 metadata = MetaData()
+
+
+def _columns(kind: Any, *names: str) -> list[Column[Any]]:
+    return [Column(name, kind) for name in names]
+
+
+def _incident(**options: Any) -> Column[Any]:
+    return Column("uid", String(64), ForeignKey("incidents.uid", ondelete="CASCADE"), **options)
+
 
 incidents = Table(
     "incidents",
@@ -27,35 +28,27 @@ incidents = Table(
     Column("uid", String(64), primary_key=True),
     Column("filed", TIME, nullable=False, index=True),
     Column("outcome", String(20), nullable=False),
-    Column("category", String(255)),
-    Column("pattern", String(255)),
-    Column("confidence", String(255)),
+    *_columns(NAME, "category", "pattern", "confidence"),
     Column("headline", Text, nullable=False),
     Column("fingerprint", String(80)),
     Column("cause", String(80), index=True),
-    Column("code", String(255)),
-    Column("job", String(255), index=True),
+    Column("code", NAME),
+    Column("job", NAME, index=True),
     Column("world_size", Integer),
     Column("attempts", Integer, nullable=False),
     Column("happened", TIME, index=True),
-    Column("begun", TIME),
-    Column("ended", TIME),
-    Column("hours", Float),
-    Column("lost_rank_hours", Float),
-    Column("torch", String(255)),
-    Column("nccl", String(255)),
-    Column("version", String(255)),
-    Column("library", String(255)),
-    Column("report", Text),
-    Column("logs", Text),
+    *_columns(TIME, "begun", "ended"),
+    *_columns(Float, "hours", "lost_rank_hours"),
+    *_columns(NAME, "torch", "nccl", "version", "library"),
+    *_columns(Text, "report", "logs"),
 )
 
 involved = Table(
     "involved",
     metadata,
-    Column("uid", String(64), ForeignKey("incidents.uid", ondelete="CASCADE"), primary_key=True),
+    _incident(primary_key=True),
     Column("kind", String(10), primary_key=True),
-    Column("name", String(255), primary_key=True),
+    Column("name", NAME, primary_key=True),
     Column("fault", Boolean, nullable=False),
     Index("ix_involved_name", "kind", "name"),
 )
@@ -64,8 +57,8 @@ notes = Table(
     "notes",
     metadata,
     Column("number", Integer, primary_key=True, autoincrement=True),
-    Column("uid", String(64), ForeignKey("incidents.uid", ondelete="CASCADE"), nullable=False, index=True),
+    _incident(nullable=False, index=True),
     Column("noted", TIME, nullable=False),
-    Column("author", String(255)),
+    Column("author", NAME),
     Column("text", Text, nullable=False),
 )

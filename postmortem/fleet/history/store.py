@@ -2,11 +2,10 @@
 
     with opened("fleet.db") as store:
         store.file(row)                 True: it is new
-        store.seen(row)                 the incidents of the same cause
+        store.same(cause, uid)          the incidents of the same cause
 
-SQLite writes in its WAL and takes its lock at the beginning (`BEGIN IMMEDIATE`), so that writers queue
-instead of failing half way. Every error is a sentence (`HistoryError`); who files a verdict prints it and
-goes on.
+SQLite uses its write-ahead log and takes its lock at the beginning (`BEGIN IMMEDIATE`), so that writers queue
+instead of failing half way. Every error is a HistoryError.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,16 +37,15 @@ except ImportError:
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine
 
-PATIENCE_S = 30.0  # how long a writer waits for the others
+PATIENCE_S = 30.0  # wait of a writer for others
 CONNECT_S = 5
-MIGRATING = 0x706D  # the advisory lock of PostgreSQL under which one program makes the tables
+MIGRATING = 0x706D  # PostgreSQL's advisory lock of the one program that creates the tables
 CHUNK = 500  # rows of a statement: SQLite of 2019 takes 999 values
 READS = {"postmortem_reads": True}
-COLUMNS = tuple(f.name for f in fields(Row) if f.name != "involved")
 
 
 class Store:
-    """An open store, its tables made and of this program's version."""
+    """An open store with tables of this program's version."""
 
     def __init__(self, engine: Engine, shown: str) -> None:
         self.engine, self.shown = engine, shown
@@ -56,36 +54,32 @@ class Store:
     @contextmanager
     def _begun(self, reads: bool = False) -> Iterator[Connection]:
         with _sentences(self.shown), self.engine.connect() as connection:
-            held = connection.execution_options(**READS) if reads else connection
-            with held.begin():
-                yield held
+            used = connection.execution_options(**READS) if reads else connection
+            with used.begin():
+                yield used
 
-    # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────
+    def _read(self, query: sa.Select[Any]) -> list[dict[str, Any]]:
+        with self._begun(reads=True) as c:
+            return [dict(each) for each in c.execute(query).mappings()]
 
     def file(self, row: Row) -> bool:
-        """Keep a row; True where the incident is new. One that is here gets what the later analysis says,
-        and keeps its notes and the day when it was filed."""
-        values = {name: value for name, value in asdict(row).items() if name in COLUMNS}
-        values["filed"] = stamp(time.time())
-        told = {name: value for name, value in values.items() if name not in ("uid", "filed")}
-        if row.report is None:  # analyzed once more without a report: the old one is still there
-            del told["report"]
+        """Write a row; True if the incident is new. A known one is updated, but keeps its notes and its filing date."""
+        values, units = _values(row)
+        update = {name: value for name, value in values.items() if name not in ("uid", "filed")}
+        if row.report is None:  # analyzed again without a report: the earlier report still exists
+            del update["report"]
         with self._begun() as c:
             known = c.execute(sa.select(incidents.c.uid).where(incidents.c.uid == row.uid)).first()
-            c.execute(self._insert(incidents).values(values).on_conflict_do_update(index_elements=["uid"], set_=told))
+            c.execute(self._insert(incidents).values(values).on_conflict_do_update(index_elements=["uid"], set_=update))
             if known:
                 c.execute(sa.delete(involved).where(involved.c.uid == row.uid))
-            own = [{"uid": row.uid, **asdict(each)} for each in row.involved]
-            for at in range(0, len(own), CHUNK):
-                c.execute(self._insert(involved).on_conflict_do_nothing(), own[at : at + CHUNK])
+            for at in range(0, len(units), CHUNK):
+                c.execute(self._insert(involved).on_conflict_do_nothing(), units[at : at + CHUNK])
         return known is None
 
     def extend(self, row: Row) -> bool:
-        """Keep a run of which several hosts file their parts; True where it is new. One that is here gets
-        their hosts, and the time of all."""
-        values = {name: value for name, value in asdict(row).items() if name in COLUMNS}
-        values["filed"] = stamp(time.time())
-        own = [{"uid": row.uid, **asdict(each)} for each in row.involved]
+        """Write one host's part of a run; True if the run is new. A known run gets its host and spans all parts."""
+        values, units = _values(row)
         with self._begun() as c:
             there = incidents.c.uid == row.uid
             found = c.execute(sa.select(incidents.c.uid).where(there)).first()
@@ -93,74 +87,63 @@ class Store:
             known = c.execute(sa.select(incidents).where(there).with_for_update()).mappings().one()
             begun = min(filter(None, (known["begun"], row.begun)), default=None)
             ended = max(filter(None, (known["ended"], row.ended)), default=None)
-            told = {"begun": begun, "ended": ended, "happened": ended, "hours": hours(begun, ended)}
+            update = {"begun": begun, "ended": ended, "happened": ended, "hours": hours(begun, ended)}
             if row.outcome != "healthy":
-                told |= {name: values[name] for name in ("outcome", "headline", "lost_rank_hours")}
-            c.execute(sa.update(incidents).where(there).values(told))
-            c.execute(self._insert(involved).on_conflict_do_nothing(), own)
+                update |= {name: values[name] for name in ("outcome", "headline", "lost_rank_hours")}
+            c.execute(sa.update(incidents).where(there).values(update))
+            c.execute(self._insert(involved).on_conflict_do_nothing(), units)
         return found is None
 
     def forget(self, uids: Sequence[str] = (), before: str | None = None) -> int:
-        """Delete these incidents, or all that happened before a moment; return how many there were."""
-        gone = 0
+        """Delete these incidents, and all that happened before a moment; return their number."""
+        deleted = 0
         with self._begun() as c:
             for at in range(0, len(uids), CHUNK):
                 found = c.execute(sa.delete(incidents).where(incidents.c.uid.in_(uids[at : at + CHUNK])))
-                gone += found.rowcount
+                deleted += found.rowcount
             if before is not None:
-                gone += c.execute(sa.delete(incidents).where(before > _WHEN)).rowcount
-        return gone
+                deleted += c.execute(sa.delete(incidents).where(before > _WHEN)).rowcount
+        return deleted
 
     def note(self, uid: str, text: str, author: str | None = None) -> None:
         with self._begun() as c:
-            told = {"uid": uid, "noted": stamp(time.time()), "author": author, "text": text}
-            c.execute(sa.insert(notes).values(told))
+            c.execute(sa.insert(notes).values(uid=uid, noted=stamp(time.time()), author=author, text=text))
 
-    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────
+    def rows(self, limit: int | None = None, **conditions: Any) -> list[dict[str, Any]]:
+        """Return rows of `incidents`, latest first, each with `when`; `conditions` are those of `_matching`."""
+        query = sa.select(incidents, _WHEN.label("when")).where(*_matching(**conditions))
+        return self._read(query.order_by(_WHEN.desc(), incidents.c.uid).limit(limit))
 
-    def rows(self, **asked: Any) -> list[dict[str, Any]]:
-        """Rows of `incidents`, latest first, each with `when`; `asked` is what `_wanted` takes, and
-        `limit`."""
-        limit = asked.pop("limit", None)
-        query = sa.select(incidents, _WHEN.label("when")).where(*_wanted(**asked))
-        with self._begun(reads=True) as c:
-            found = c.execute(query.order_by(_WHEN.desc(), incidents.c.uid).limit(limit))
-            return [dict(each) for each in found.mappings()]
+    def involved(self, **conditions: Any) -> list[dict[str, Any]]:
+        """Return `uid`, `kind`, `name` and `fault` of the hosts and GPUs of these incidents."""
+        query = sa.select(involved).join(incidents).where(*_matching(**conditions))
+        return self._read(query.order_by(involved.c.uid, involved.c.fault.desc(), involved.c.name))
 
-    def involved(self, **asked: Any) -> list[dict[str, Any]]:
-        """`uid`, `kind`, `name` and `fault` of the hosts and GPUs of these incidents."""
-        query = sa.select(involved).join(incidents, incidents.c.uid == involved.c.uid).where(*_wanted(**asked))
-        with self._begun(reads=True) as c:
-            ordered = query.order_by(involved.c.uid, involved.c.fault.desc(), involved.c.name)
-            return [dict(each) for each in c.execute(ordered).mappings()]
-
-    def notes(self, **asked: Any) -> list[dict[str, Any]]:
-        """`uid`, `noted`, `author` and `text` of the notes of these incidents, oldest first."""
-        query = sa.select(notes).join(incidents, incidents.c.uid == notes.c.uid).where(*_wanted(**asked))
-        with self._begun(reads=True) as c:
-            ordered = query.order_by(notes.c.noted, notes.c.number)
-            return [dict(each) for each in c.execute(ordered).mappings()]
+    def notes(self, **conditions: Any) -> list[dict[str, Any]]:
+        """Return `uid`, `noted`, `author` and `text` of the notes of these incidents, oldest first."""
+        query = sa.select(notes).join(incidents).where(*_matching(**conditions))
+        return self._read(query.order_by(notes.c.noted, notes.c.number))
 
     def span(self) -> tuple[int, str | None]:
-        """How many incidents there are, and since when."""
+        """Return the number of incidents and the time of the first."""
         with self._begun(reads=True) as c:
             count, first = c.execute(sa.select(sa.func.count(), sa.func.min(_WHEN)).select_from(incidents)).one()
         return int(count), first
 
     def incomparable(self) -> int:
-        """How many incidents have a fingerprint of another scheme, which equals none of today's."""
+        """Return the number of incidents with a fingerprint of another scheme, which equals none of today's."""
         other = sa.not_(incidents.c.cause.startswith(f"{SCHEME}.", autoescape=True))
         with self._begun(reads=True) as c:
             return int(c.execute(sa.select(sa.func.count()).where(other)).scalar_one())
 
     def same(self, cause: str, but: str) -> tuple[int, str | None, tuple[str, int] | None]:
-        """How many others have this cause, since when, and the host most often at fault in them. Counted by
-        the database: a cause may have ten thousand incidents of a thousand hosts each."""
+        """Return the number of other incidents with this cause, the time of the first, and the host most often at
+        fault. Counted by the database: a cause may have ten thousand incidents of a thousand hosts each."""
         own = (incidents.c.cause == cause, incidents.c.uid != but)
         times = sa.func.count().label("times")
         blamed = (
             sa.select(involved.c.name, times)
-            .join(incidents, incidents.c.uid == involved.c.uid)
+            .join(incidents)
             .where(*own, involved.c.kind == "host", involved.c.fault)
             .group_by(involved.c.name)
             .order_by(times.desc(), involved.c.name)
@@ -171,34 +154,31 @@ class Store:
         return int(count), first, (host[0], int(host[1])) if host else None
 
     def find(self, start: str) -> str:
-        """The uid that begins so, as `list` shows it."""
+        """Return the uid with this beginning. Raise HistoryError if there is none or more than one."""
         query = sa.select(incidents.c.uid).where(incidents.c.uid.startswith(start.lower(), autoescape=True))
         with self._begun(reads=True) as c:
             found = list(c.execute(query.limit(2)).scalars()) if start else []
         if len(found) != 1:
-            what = f"several incidents begin with {start}" if found else f"no incident {start!r} in {self.shown}"
-            raise HistoryError(what, "`postmortem history list` shows the IDs")
+            problem = f"several incidents begin with {start}" if found else f"no incident {start!r} in {self.shown}"
+            raise HistoryError(problem, "`postmortem history list` shows the IDs")
         return str(found[0])
 
 
 _WHEN = sa.func.coalesce(incidents.c.happened, incidents.c.filed)
 
 
-def _wanted(
-    *,
-    uid: str | None = None,
-    cause: str | None = None,
-    fingerprint: str | None = None,
-    category: str | None = None,
-    outcome: str | None = None,
-    job: str | None = None,
-    host: str | None = None,
-    since: str | None = None,
-    until: str | None = None,
+def _values(row: Row) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the row's values of `incidents`, and those of `involved`."""
+    values = asdict(row)
+    units = [{"uid": row.uid, **each} for each in values.pop("involved")]
+    return {**values, "filed": stamp(time.time())}, units
+
+
+def _matching(
+    *, host: str | None = None, since: str | None = None, until: str | None = None, **equal: str | None
 ) -> Iterator[sa.ColumnElement[bool]]:
-    own = {"uid": uid, "cause": cause, "fingerprint": fingerprint}
-    own |= {"category": category, "outcome": outcome, "job": job}
-    for name, value in own.items():
+    """Yield conditions: columns of `incidents` with a value, a host or GPU at fault, and a span of time."""
+    for name, value in equal.items():
         if value is not None:
             yield incidents.c[name] == value
     if since is not None:
@@ -206,18 +186,13 @@ def _wanted(
     if until is not None:
         yield until > _WHEN
     if host is not None:
-        at_fault = sa.select(involved.c.uid).where(involved.c.name == host, involved.c.fault)
-        yield incidents.c.uid.in_(at_fault)
-
-
-# ── opening ─────────────────────────────────────────────────────────────────────────────────────────────────
+        yield incidents.c.uid.in_(sa.select(involved.c.uid).where(involved.c.name == host, involved.c.fault))
 
 
 @contextmanager
 def opened(where: str, make: bool = False, patience: float = PATIENCE_S, reads: bool = False) -> Iterator[Store]:
-    """Open the store at a file or URL. With `make`, one that is not there is made; tables of an older
-    program are brought up to date; those of a newer one are left alone, with a sentence. Who only `reads`
-    writes nothing: older tables are left alone, too."""
+    """Open the store at a file or URL; `make` creates a missing one. Older tables are upgraded, newer ones refused.
+    With `reads` nothing is written, and older tables are refused too."""
     at = place(where)
     if at.file and not at.file.exists() and not make:
         raise HistoryError(
@@ -227,14 +202,15 @@ def opened(where: str, make: bool = False, patience: float = PATIENCE_S, reads: 
         engine = _engine(at, patience, reads)
     try:
         with _sentences(at.shown):
-            found = _found(engine, at.shown)
+            with engine.connect().execution_options(**READS) as connection, connection.begin():
+                found = _version(connection, at.shown)
             if reads and found != HEAD:
                 raise HistoryError(
                     f"{at.shown} has tables of an older postmortem ({found or 'none'}, this one has {HEAD})",
                     f"a person may bring it up to date: postmortem history list -n 1 --history {at.shown}",
                 )
             if at.file and not reads:
-                _write_ahead(engine, bool(at.network), patience)
+                _set_journal(engine, "delete" if at.network else "wal", patience)
             if found != HEAD:
                 _prepare(engine, at.shown)
         yield Store(engine, at.shown)
@@ -245,12 +221,12 @@ def opened(where: str, make: bool = False, patience: float = PATIENCE_S, reads: 
 def _engine(at: Place, patience: float, reads: bool) -> Engine:
     more: dict[str, Any] = {"connect_args": {"timeout": patience}}
     if at.file is None:
-        waits = f"-c lock_timeout={int(patience * 1000)} -c statement_timeout={int(patience * 2000)}"
-        waits += " -c default_transaction_read_only=on" if reads else ""
-        more = {"connect_args": {"connect_timeout": CONNECT_S, "options": waits}}
+        options = f"-c lock_timeout={int(patience * 1000)} -c statement_timeout={int(patience * 2000)}"
+        options += " -c default_transaction_read_only=on" if reads else ""
+        more = {"connect_args": {"connect_timeout": CONNECT_S, "options": options}}
     elif reads:
-        name = f"{at.file.as_uri()}?{_untouched(at.file)}"
-        more = {"creator": lambda: sqlite3.connect(name, timeout=patience, uri=True)}
+        uri = f"{at.file.as_uri()}?{_read_mode(at.file)}"
+        more = {"creator": lambda: sqlite3.connect(uri, timeout=patience, uri=True)}
     engine = sa.create_engine(at.url, poolclass=sa.pool.NullPool, hide_parameters=True, **more)
     if at.file:
         sa.event.listen(engine, "connect", _connected)
@@ -258,9 +234,9 @@ def _engine(at: Place, patience: float, reads: bool) -> Engine:
     return engine
 
 
-def _untouched(file: Path) -> str:
-    """How SQLite opens a file to read alone. Of one in WAL mode that nobody has open (no WAL lies beside it)
-    it would leave two files there, and in a folder that we may not write it would fail."""
+def _read_mode(file: Path) -> str:
+    """Return how SQLite opens a file without writing. A file in WAL mode that no program has open (it has no WAL
+    beside it) would get two files beside it, which fails in a folder without write permission."""
     with file.open("rb") as opened:
         write_ahead = opened.read(20)[18:] == b"\2\2"
     alone = write_ahead and not file.with_name(f"{file.name}-wal").exists()
@@ -268,7 +244,7 @@ def _untouched(file: Path) -> str:
 
 
 def _connected(connection: Any, _: Any) -> None:
-    connection.isolation_level = None  # we say BEGIN ourselves; Python's own comes too late
+    connection.isolation_level = None  # `_begin` sends BEGIN: Python's own comes too late
     connection.execute("PRAGMA foreign_keys = ON")
 
 
@@ -277,17 +253,15 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
 
-def _write_ahead(engine: Engine, network: bool, patience: float) -> None:
-    """Writers and readers beside each other, but on a network file system, which has no shared memory. Who
-    comes while another switches it is refused at once, whatever the timeout."""
-    wanted = "delete" if network else "wal"
+def _set_journal(engine: Engine, mode: str, patience: float) -> None:
+    """Set the journal mode. While another program does so SQLite refuses at once, whatever the timeout."""
     end = time.monotonic() + patience
     while True:
         connection = engine.raw_connection()
         try:
             found = connection.cursor().execute("PRAGMA journal_mode").fetchone()
-            if found and found[0] != wanted:
-                connection.cursor().execute(f"PRAGMA journal_mode = {wanted}")
+            if found and found[0] != mode:
+                connection.cursor().execute(f"PRAGMA journal_mode = {mode}")
             return
         except Exception as e:
             if "locked" not in str(e) or time.monotonic() > end:
@@ -297,22 +271,23 @@ def _write_ahead(engine: Engine, network: bool, patience: float) -> None:
             connection.close()
 
 
-def _found(engine: Engine, shown: str) -> str | None:
-    """The version of the tables, if there are any. A database that is none of ours is left as it is."""
-    with engine.connect().execution_options(**READS) as connection, connection.begin():
-        return _version(connection, shown)
-
-
 def _prepare(engine: Engine, shown: str) -> None:
+    """Create or upgrade the tables."""
+    from alembic import command
+    from alembic.config import Config
+
     with engine.begin() as connection:
         if engine.dialect.name == "postgresql":
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATING})")
-        if _version(connection, shown) != HEAD:  # nobody else did it while we waited
-            _migrate(connection)
+        if _version(connection, shown) != HEAD:  # no other program did it meanwhile
+            config = Config(attributes={"connection": connection})
+            folder = str(Path(__file__).parent / "migrations")
+            config.set_main_option("script_location", folder.replace("%", "%%"))
+            command.upgrade(config, "head")
 
 
 def _version(connection: Connection, shown: str) -> str | None:
-    """Of the tables; None where there are none."""
+    """Return the version of the tables; None without tables. Raise HistoryError for another program's database."""
     if not sa.inspect(connection).has_table("alembic_version"):
         if connection.dialect.name == "sqlite" and sa.inspect(connection).get_table_names():
             raise HistoryError(f"{shown} is a database of something else", "name another file")
@@ -326,40 +301,29 @@ def _version(connection: Connection, shown: str) -> str | None:
     return found
 
 
-def _migrate(connection: Connection) -> None:
-    from alembic import command
-    from alembic.config import Config
-
-    config = Config(attributes={"connection": connection})
-    folder = str(Path(__file__).parent / "migrations")
-    config.set_main_option("script_location", folder.replace("%", "%%"))
-    command.upgrade(config, "head")
-
-
 @contextmanager
 def _sentences(shown: str) -> Iterator[None]:
-    """Errors of the database as what they mean to whoever filed a verdict."""
+    """Turn errors of the database into HistoryError."""
     try:
         yield
     except (exc.SQLAlchemyError, OSError, ImportError) as error:
-        raise _told(error, shown) from None
-    except Exception as error:  # the driver's own, where no SQLAlchemy stood between
+        raise _explained(error, shown) from None
+    except Exception as error:  # of the driver itself
         if type(error).__module__.split(".")[0] in ("sqlite3", "psycopg"):
-            raise _told(error, shown) from None
+            raise _explained(error, shown) from None
         raise
 
 
-def _told(error: Exception, shown: str) -> HistoryError:
+def _explained(error: Exception, shown: str) -> HistoryError:
     if isinstance(error, ImportError):
         return HistoryError(f"{shown} needs psycopg", "pip install 'torch-postmortem[history]'")
     if isinstance(error, exc.ArgumentError):
         return HistoryError(f"{shown} is no address of a database", "postgresql://USER@HOST/DATABASE")
-    said = " ".join(str(getattr(error, "orig", None) or error).split())
-    said = said.partition(" Is the server")[0][:300]
-    if "locked" in said or "lock timeout" in said:
+    reason = " ".join(str(getattr(error, "orig", None) or error).split()).partition(" Is the server")[0][:300]
+    if "locked" in reason or "lock timeout" in reason:
         return HistoryError(f"{shown} is locked by another program", "try again: postmortem history add REPORT")
-    if "not a database" in said or "malformed" in said:
-        return HistoryError(f"{shown} is no SQLite database ({said})", "name another file")
-    if "readonly" in said or "read-only" in said or "unable to open" in said:
+    if "not a database" in reason or "malformed" in reason:
+        return HistoryError(f"{shown} is no SQLite database ({reason})", "name another file")
+    if "readonly" in reason or "read-only" in reason or "unable to open" in reason:
         return HistoryError(f"{shown} cannot be opened or written", "name a file in a folder that you may write")
-    return HistoryError(f"{shown}: {said}", "file it later: postmortem history add REPORT")
+    return HistoryError(f"{shown}: {reason}", "file it later: postmortem history add REPORT")

@@ -1,8 +1,8 @@
-"""`postmortem mcp`: what an agent may ask about a failed job, by the Model Context Protocol.
+"""`postmortem mcp`: questions of an agent about a failed job, by the Model Context Protocol.
 
-    client ─JSON-RPC─▶ server.py ─▶ table.py, tools.py ─▶ cases.py (what was read, kept) ─▶ child.py (reads)
-                                          │
-                                          └▶ roots.py (what may be read), window.py, answers.py (bounds)
+    client ─JSON-RPC─▶ server.py, tools.yaml ─▶ tools.py ─▶ cases.py (cached analyses) ─▶ child.py (reads logs)
+                                                   │
+                                                   └▶ roots.py (permitted paths), window.py, answers.py (bounds)
 
-Only reads, only below the given roots. `server.py` is the one module that imports the SDK, the extra `mcp`.
+It only reads, and only below the given roots. `server.py` alone imports the SDK, the extra `mcp`.
 """

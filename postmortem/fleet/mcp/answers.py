@@ -2,8 +2,8 @@
 
     sealed({"brief": …}, key)  ->  {"begin": "quoted-9f2c41d0ab3e", "brief": …, "end": "quoted-9f2c41d0ab3e"}
 
-The mark is a keyed digest of the answer, with a key that the server draws when it starts: whoever wrote the
-log would have to know it before the answer exists. The same answer has the same mark.
+The mark is a keyed digest of the answer, with a random key of the server: the author of a log would have to know
+it before the answer exists. The same answer has the same mark.
 """
 
 from __future__ import annotations
@@ -22,45 +22,37 @@ Answer = dict[str, Any]
 
 
 def sealed(answer: Mapping[str, Any], key: bytes) -> Answer:
-    """The answer between two marks, with each character that acts on a terminal written out."""
+    """Return the answer between two marks, with terminal control characters written out."""
     body = plain.harmless(plain.dump(answer, order=False))
-    digest = hmac.new(key, body.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
-    mark = f"quoted-{digest[:12]}"
+    mark = f"quoted-{hmac.new(key, body.encode('utf-8', 'surrogatepass'), hashlib.sha256).hexdigest()[:12]}"
     return {"begin": mark, **json.loads(body), "end": mark}
 
 
-def size(value: object) -> int:
-    return len(plain.dump(value, order=False).encode("utf-8", "surrogatepass"))
-
-
 def fitting(rows: Iterable[Any], most: int, room: int = ROOM) -> list[Any]:
-    """The first rows, at most `most`, that take no more than `room` bytes."""
-    kept: list[Any] = []
+    """Return the first rows, at most `most` and of at most `room` bytes."""
+    shown: list[Any] = []
     for row in rows:
-        room -= size(row) + 1
-        if room < 0 or len(kept) == most:
+        room -= len(plain.dump(row, order=False).encode("utf-8", "surrogatepass")) + 1
+        if room < 0 or len(shown) == most:
             break
-        kept.append(row)
-    return kept
+        shown.append(row)
+    return shown
 
 
-def page(name: str, rows: Sequence[Any], first: int, kept: Sequence[Any]) -> Answer:
-    """The kept rows from number `first` on, how many there are, and how to ask for those behind them."""
-    end = first + len(kept)
-    found: Answer = {name: list(kept), "found": len(rows)}
-    if end < len(rows):
-        found["left_out"] = len(rows) - end
-        found["next"] = {"after": end}
-    return found
+def page(rows: Sequence[Any], first: int, shown: Sequence[Any]) -> Answer:
+    """Return the shown rows from number `first` on, the number of all, and the arguments for the rest."""
+    end = first + len(shown)
+    rest = {"left_out": len(rows) - end, "next": {"after": end}} if end < len(rows) else {}
+    return {"rows": list(shown), "found": len(rows), **rest}
 
 
 def short(value: Any, wide: int = 300) -> Any:
-    """A plain value with its texts cut, and without what is empty in it."""
+    """Return a plain value with its texts cut, and without empty parts."""
     if isinstance(value, str):
         return text.line(value, wide)
     if isinstance(value, Mapping):
-        told = {str(name): short(item, wide) for name, item in value.items()}
-        return {name: item for name, item in told.items() if item not in (None, "", [], {})}
+        parts = {str(name): short(item, wide) for name, item in value.items()}
+        return {name: item for name, item in parts.items() if item not in (None, "", [], {})}
     if isinstance(value, list | tuple):
         return [short(item, wide) for item in value]
     return value

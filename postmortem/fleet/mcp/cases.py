@@ -1,6 +1,6 @@
-"""What was read, kept for the questions that follow: the last few incidents, within a bound of memory.
+"""Analyses by child processes, cached for later questions within a bound of memory.
 
-case = await cases.read([Path("/jobs/17")], fresh=True)
+case = await cases.read([Path("/jobs/17")], True, progress)
 case.document["verdict"]["headline"], case.rows[0].text
 """
 
@@ -12,6 +12,7 @@ import signal
 import sys
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,18 +26,17 @@ from postmortem.fleet.mcp.roots import Roots
 from postmortem.privacy import Redactor
 from postmortem.report.events import Row
 
-KEPT = 64 << 20  # bytes of what children told, of all cases together
-LARGEST = 256 << 20  # and of one child, which is read and shown, but may not stay
+CACHED = 64 << 20  # bytes of the output of children, of all cases together
+LARGEST = 256 << 20  # bytes of one child's output; a larger case than CACHED is answered, but not cached
 AT_ONCE = 2  # analyses
-ANALYZE, DIFF = "analyze", "diff"  # what a child does with its paths
-Told = Callable[[int, int, str], Awaitable[None]]
+ANALYZE, DIFF = "analyze", "diff"  # work of a child
+Progress = Callable[[int, int, str], Awaitable[None]]
 Key = tuple[str, tuple[Path, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One analysis: the document, its events by time, and what is secret in them. Of two runs that are
-    compared, the document is the comparison, and the rest is empty."""
+    """An analysis: the document, its events by time, and its secrets. Of a comparison only the document."""
 
     paths: tuple[Path, ...]
     stamp: str
@@ -44,129 +44,92 @@ class Case:
     rows: tuple[Row, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = ()
     secrets: tuple[tuple[str, str, bool], ...] = field(default=(), repr=False)
-    work: str = ANALYZE
     weight: int = 0
-
-    @property
-    def timeline(self) -> None:
-        """What renders the document needs no more than it holds."""
-        return None
+    timeline: None = None  # reports are rendered from the document alone
 
     def redactor(self) -> Redactor:
-        """One that knows each secret of these logs by its mark."""
+        """Return one that masks each secret of these logs by the same mark."""
         found = Redactor()
         found.recall(self.secrets)
         return found
 
 
 class Cases:
-    """The incidents that were asked for last."""
+    """The cases that were used last."""
 
     def __init__(self, roots: Roots, patterns: Sequence[Path] = ()) -> None:
         self.roots, self.patterns = roots, [str(path) for path in patterns]
-        self._kept: OrderedDict[Key, Case] = OrderedDict()
+        self._cached: OrderedDict[Key, Case] = OrderedDict()
         self._locks: dict[Key, anyio.Lock] = {}
         self._room = anyio.CapacityLimiter(AT_ONCE)
 
-    async def read(self, paths: tuple[Path, ...], fresh: bool, told: Told, work: str = ANALYZE) -> Case:
-        """The analysis of these paths, or what differs between two; `fresh` reads again where a file has
-        changed since."""
+    async def read(self, paths: tuple[Path, ...], fresh: bool, progress: Progress, work: str = ANALYZE) -> Case:
+        """Return the analysis of these paths, or the comparison of two. `fresh` reads again if a file has changed."""
         key = work, paths
         lock = self._locks.setdefault(key, anyio.Lock())
         try:
-            return await self._locked(lock, key, fresh, told)
+            async with lock:
+                case = self._cached.get(key)
+                if case is None or (fresh and case.stamp != await to_thread.run_sync(self.roots.stamp, paths)):
+                    async with self._room:
+                        case = await self._read(key, progress)
+                    self._cached.pop(key, None)
+                self._cache(key, case)
+                return case
         finally:
             if not lock.statistics().tasks_waiting:
                 self._locks.pop(key, None)
 
-    async def _locked(self, lock: anyio.Lock, key: Key, fresh: bool, told: Told) -> Case:
-        async with lock:
-            case = self._kept.get(key)
-            if case is None or (fresh and case.stamp != await to_thread.run_sync(self.roots.stamp, key[1])):
-                async with self._room:
-                    case = await self._read(key, told)
-                self._keep(case)
-            if key in self._kept:  # one that is too large does not stay
-                self._kept.move_to_end(key)
-            return case
+    def _cache(self, key: Key, case: Case) -> None:
+        """Make the case the latest, and drop the oldest ones for it."""
+        self._cached[key] = case
+        self._cached.move_to_end(key)
+        while sum(cached.weight for cached in self._cached.values()) > CACHED:
+            self._cached.popitem(last=False)
 
-    def _keep(self, case: Case) -> None:
-        key = case.work, case.paths
-        self._kept.pop(key, None)
-        self._kept[key] = case
-        while sum(kept.weight for kept in self._kept.values()) > KEPT:
-            self._kept.popitem(last=False)
-
-    async def _read(self, key: Key, told: Told) -> Case:
-        work, paths = key
-        stamp = await to_thread.run_sync(self.roots.stamp, paths)
-        answer = await self._ask(key, told)
-        if "error" in answer:
-            raise PostmortemError(answer["error"], answer["hint"])
-        if work == DIFF:
-            return Case(paths, stamp, answer["document"], work=work, weight=answer["weight"])
-        return await to_thread.run_sync(_case, paths, stamp, answer)
-
-    async def _ask(self, key: Key, told: Told) -> dict[str, Any]:
-        """Let a child read. Whatever ends this call ends the child and its workers."""
+    async def _read(self, key: Key, progress: Progress) -> Case:
+        stamp = await to_thread.run_sync(self.roots.stamp, key[1])
         words = [sys.executable, "-P", "-m", "postmortem.fleet.mcp.child"]
         process = await anyio.open_process(words, stderr=None, start_new_session=True)
         try:
-            return await self._listen(process, key, told)
-        finally:
+            line = await self._output(process, key, progress)
+        finally:  # whatever ends this call ends the child and its workers, which are one process group
             with anyio.CancelScope(shield=True):
-                _end(process)
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
+        return await to_thread.run_sync(_case, key[1], stamp, line)
 
-    async def _listen(self, process: Process, key: Key, told: Told) -> dict[str, Any]:
+    async def _output(self, process: Process, key: Key, progress: Progress) -> bytes:
+        """Return the last line of a child, which has its result, and pass on the progress in the others."""
         assert process.stdin and process.stdout
         asked = {"work": key[0], "paths": [str(path) for path in key[1]], "patterns": self.patterns}
         await process.stdin.send(json.dumps(asked).encode() + b"\n")
-        held = bytearray()
+        buffer = bytearray()
         async for piece in process.stdout:
-            held += piece
-            if len(held) > LARGEST:
+            buffer += piece
+            if len(buffer) > LARGEST:
                 raise PostmortemError("these logs give more than can be held here", "name fewer of them")
-            while b"\n" in piece and (end := held.find(b"\n")) >= 0:
-                line = bytes(held[:end])
-                del held[: end + 1]
-                answer: dict[str, Any] = await to_thread.run_sync(json.loads, line)
-                if "done" not in answer:
-                    return answer | {"weight": len(line)}
-                await told(answer["done"], answer["total"], answer["what"])
+            while b"\n" in piece and (end := buffer.find(b"\n")) >= 0:
+                line = bytes(buffer[:end])
+                del buffer[: end + 1]
+                if not line.startswith(b'{"done"'):
+                    return line
+                await progress(*json.loads(line).values())
         code = await process.wait()
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"
         raise PostmortemError(
-            f"the process that read the logs ended early ({_ending(code)})",
+            f"the process that read the logs ended early ({name})",
             "try again with fewer files, or run `postmortem analyze` in a terminal",
         )
 
 
-def _end(process: Process) -> None:
-    """The child and the workers that it started are one group."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
-
-
-def _ending(code: int) -> str:
-    known = -code in set(signal.Signals)
-    return signal.Signals(-code).name if known else f"exit code {code}"
-
-
-def _case(paths: tuple[Path, ...], stamp: str, answer: dict[str, Any]) -> Case:
-    texts = [sys.intern(said) for said in answer["texts"]]
-    rows = (Row(*(_value(item, texts) for item in row)) for row in answer["rows"])
+def _case(paths: tuple[Path, ...], stamp: str, line: bytes) -> Case:
+    result = json.loads(line)
+    if "error" in result:
+        raise PostmortemError(result["error"], result["hint"])
+    rows: list[list[Any]] = [[sys.intern(v) if isinstance(v, str) else v for v in row] for row in result["rows"]]
+    secrets = tuple((secret, mark, bare) for secret, mark, bare in result["secrets"])
     return Case(
-        paths,
-        stamp,
-        answer["document"],
-        tuple(row._replace(time=float("nan")) if row.time is None else row for row in rows),
-        tuple(answer["notes"]),
-        tuple((secret, mark, bare) for secret, mark, bare in answer["secrets"]),
-        weight=answer["weight"],
+        paths, stamp, result["document"], tuple(Row(*row) for row in rows), tuple(result["notes"]), secrets, len(line)
     )
-
-
-def _value(item: Any, texts: Sequence[str]) -> Any:
-    return texts[item[0]] if isinstance(item, list) else item

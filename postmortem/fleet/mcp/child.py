@@ -1,10 +1,10 @@
-"""One analysis, or comparison, in a process of its own: it can be stopped in the middle, a source that takes
-too long is ended by a signal, its memory goes back to the system, and what it prints is not the protocol's.
+"""An analysis or a comparison in a process of its own: it can be stopped at any time, a source that takes too long
+is ended by a signal, its memory is returned to the system, and its prints stay out of the protocol.
 
     stdin:  {"work": "analyze", "paths": ["/jobs/17"], "patterns": []}, then nothing until it ends
     stdout: {"done": 1048576, "total": 7340032, "what": "rank0.log"}, …, {"document": {…}, "rows": […], …}
 
-Where stdin ends, whoever asked is gone, and this process with its workers ends too.
+At the end of stdin the server is gone: this process and its workers end too.
 """
 
 from __future__ import annotations
@@ -25,22 +25,21 @@ from postmortem.report.events import SEVERITIES, Row, read_events
 from postmortem.system import pool
 
 ROWS = 100_000
-END = 60  # characters by which a line and its copy, behind a prefix, are the same
-EVERY = 0.5  # seconds between two words on how far it is
+END = 60  # characters at the end that a line shares with its copy behind a prefix
+EVERY = 0.5  # seconds between two lines of progress
 
 
 def main() -> None:
     line = sys.stdin.buffer.readline()
-    if not line:  # the server was ended before it asked
+    if not line:  # the server ended before it asked
         return
-    asked = json.loads(line)
-    threading.Thread(target=_watch, daemon=True).start()
+    threading.Thread(target=_end_with_stdin, daemon=True).start()
     with os.fdopen(os.dup(1), "wb") as out:
         os.dup2(2, 1)
-        _tell(out, _answer(asked, _Progress(out)))
+        _send(out, _result(json.loads(line), _Progress(out)))
 
 
-def _watch() -> None:
+def _end_with_stdin() -> None:
     while sys.stdin.buffer.read(1):
         pass
     os.killpg(0, signal.SIGKILL)
@@ -48,21 +47,21 @@ def _watch() -> None:
 
 class _Progress:
     def __init__(self, out: BinaryIO) -> None:
-        self.out, self.told = out, time.monotonic()
+        self.out, self.sent = out, time.monotonic()
 
     def __call__(self, done: int, total: int, what: str) -> None:
         now = time.monotonic()
-        if now - self.told >= EVERY:
-            self.told = now
-            _tell(self.out, {"done": done, "total": total, "what": what})
+        if now - self.sent >= EVERY:
+            self.sent = now
+            _send(self.out, {"done": done, "total": total, "what": what})
 
 
-def _tell(out: BinaryIO, value: object) -> None:
+def _send(out: BinaryIO, value: object) -> None:
     out.write(json.dumps(value).encode() + b"\n")
     out.flush()
 
 
-def _answer(asked: dict[str, Any], progress: _Progress) -> dict[str, Any]:
+def _result(asked: dict[str, Any], progress: _Progress) -> dict[str, Any]:
     pool.tune()
     patterns = tuple(map(Path, asked["patterns"]))
     try:
@@ -70,7 +69,7 @@ def _answer(asked: dict[str, Any], progress: _Progress) -> dict[str, Any]:
             from postmortem.fleet.diff.comparison import compare
 
             a, b = asked["paths"]
-            return {"document": compare(a, b, patterns, progress)}
+            return {"document": compare(a, b, patterns, progress), "rows": [], "notes": [], "secrets": []}
         incident = analyze(asked["paths"], Options(patterns=patterns, progress=progress))
     except Exception as error:
         known = refusal(error) or error
@@ -78,38 +77,31 @@ def _answer(asked: dict[str, Any], progress: _Progress) -> dict[str, Any]:
             return {"error": known.message, "hint": known.hint}
         return {"error": ours(error), "hint": ""}
     rows, notes = _rows(incident)
-    texts: dict[str, int] = {}
-    return {
-        "document": incident.document,
-        "notes": notes,
-        "secrets": incident.redactor.memory() if incident.redactor else [],
-        # a word is told once: thousands of rows have the same host, pattern and file
-        "rows": [[_numbered(value, texts) for value in row] for row in rows],
-        "texts": list(texts),
-    }
+    secrets = incident.redactor.memory() if incident.redactor else []
+    return {"document": incident.document, "rows": rows, "notes": notes, "secrets": secrets}
 
 
 def _rows(incident: Incident) -> tuple[list[Row], list[str]]:
-    """The events by time, those without one last; of very many the worst, and a share of each rank."""
-    kept, notes = thinned(_single(once(read_events(incident))), ROWS, frozenset())
-    return sorted(kept, key=_place), notes
+    """Return the events by time, those without one last; of very many the worst, and a share of each rank."""
+    rows, notes = thinned(_unique(once(read_events(incident))), ROWS, frozenset())
+    return sorted(rows, key=_place), notes
 
 
-def _single(rows: list[Row]) -> list[Row]:
-    """One row for each line: it may be an exit of one rank and a pattern of the launcher at once. And one for
-    the copies of a line: with --tee a rank's own file and the launcher's console have it."""
+def _unique(rows: list[Row]) -> list[Row]:
+    """Return one row per line (it may be the exit of a rank and a pattern of the launcher at once), and one for the
+    copies of a line: with --tee both the rank's own file and the launcher's console have it."""
     best: dict[tuple[object, ...], Row] = {}
     for row in sorted(rows, key=_place):
         other = best.setdefault((row.place, row.text), row)
         if other is not row and (row.rank is None or other.rank is None or row.rank == other.rank):
-            best[row.place, row.text] = _both(other, row)
+            best[row.place, row.text] = _merged(other, row)
     copies: dict[tuple[object, ...], Row] = {}
     for row in best.values():
         copies.setdefault((row.time, row.rank, row.host, row.pattern, row.text[-END:]), row)
     return list(copies.values())
 
 
-def _both(one: Row, other: Row) -> Row:
+def _merged(one: Row, other: Row) -> Row:
     return one._replace(
         rank=other.rank if one.rank is None else one.rank,
         pattern=one.pattern or other.pattern,
@@ -121,13 +113,6 @@ def _both(one: Row, other: Row) -> Row:
 def _place(row: Row) -> tuple[bool, float, str, int]:
     unknown = row.time != row.time
     return unknown, 0.0 if unknown else row.time, row.source, row.line or 0
-
-
-def _numbered(value: object, texts: dict[str, int]) -> object:
-    """Texts as lists of one number, numbers as they are."""
-    if isinstance(value, str):
-        return [texts.setdefault(value, len(texts))]
-    return None if value != value else value
 
 
 if __name__ == "__main__":

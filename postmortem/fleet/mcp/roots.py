@@ -1,9 +1,9 @@
-"""What an agent may name: files and folders below the given roots, by their own names.
+"""Paths that an agent may name: files and folders below the given roots.
 
     Roots(["/scratch/jobs"]).find("job-17/logs")  ->  Path("/scratch/jobs/job-17/logs")
-    Roots(["/scratch/jobs"]).find("../secrets")   raises UsageError, a sentence with the next step
+    Roots(["/scratch/jobs"]).find("../secrets")   raises UsageError
 
-No link is followed on the way, nothing but regular files and folders is opened.
+No link is followed, and only regular files and folders are opened.
 """
 
 from __future__ import annotations
@@ -32,46 +32,42 @@ class Roots:
                 raise PathMissing(f"{path} is not a folder", "name an existing folder: --root DIR")
 
     def find(self, given: str) -> Path:
-        """The file or folder of this name; UsageError or PathMissing where it may not be read."""
+        """Return the file or folder of this name. Raise UsageError or PathMissing if it may not be read."""
         name = PurePosixPath(given)
         if not given or "\0" in given or len(given) > LONGEST:
             raise UsageError("that is no path", LIST)
         if ".." in name.parts:
             raise UsageError(f"{given}: `..` is not followed", "name the path from a root on")
-        root, inside = self._place(name)
+        root, inside = self._split(name)
         path = root
         for part in ("", *inside.parts):
             path = path / part if part else root
-            self._check(path, given, root)
+            _check(path, given, root)
         return path
 
     def shown(self, path: Path) -> str:
-        """The name by which `find` finds it: short where there is one root."""
-        for root in self.folders:
-            if path.is_relative_to(root):
-                return str(path.relative_to(root)) if len(self.folders) == 1 else str(path)
-        return str(path)
+        """Return the name by which `find` finds it: relative to a single root."""
+        inside = len(self.folders) == 1 and path.is_relative_to(self.folders[0])
+        return str(path.relative_to(self.folders[0])) if inside else str(path)
 
     def below(self, path: Path) -> Iterator[os.DirEntry[str]]:
-        """Every regular file in a folder and below it, no link among them."""
+        """Yield every regular file in a folder and below it, without following links."""
         folders = [str(path)]
         while folders:
             try:
                 with os.scandir(folders.pop()) as entries:
                     found = list(entries)
-            except OSError:  # whoever reads it tells of it
+                for entry in found:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    elif entry.is_file(follow_symlinks=False):
+                        yield entry
+            except OSError:  # the analysis reports it
                 continue
-            for entry in found:
-                if entry.is_symlink():
-                    continue
-                if _is(entry, folder=True):
-                    folders.append(entry.path)
-                elif _is(entry, folder=False):
-                    yield entry
 
     def stamp(self, paths: Sequence[Path]) -> str:
-        """What changes with any file below the paths: names, sizes, times. UsageError where one may not be
-        read by an agent."""
+        """Return a digest of names, sizes and times of all files below the paths. Raise UsageError for one that an
+        agent may not read."""
         digest = hashlib.sha256()
         for path in paths:
             root = next(root for root in self.folders if path.is_relative_to(root))
@@ -79,13 +75,13 @@ class Roots:
             if path.is_dir():
                 entries = sorted((e.path, e.stat(follow_symlinks=False)) for e in self.below(path))
             for name, info in entries:
-                _own(info, self.shown(Path(name)), root)
+                _check_owner(info, self.shown(Path(name)), root)
                 row = (name, info.st_size, info.st_mtime_ns, info.st_ino)
                 digest.update(repr(row).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
-    def _place(self, name: PurePosixPath) -> tuple[Path, PurePosixPath]:
-        """The root that a name is below, and the rest of the name."""
+    def _split(self, name: PurePosixPath) -> tuple[Path, PurePosixPath]:
+        """Return the root of a name, and the rest of the name."""
         if not name.is_absolute():
             there = [root for root in self.folders if os.path.lexists(root / name)]
             return (there or self.folders)[0], name
@@ -98,36 +94,31 @@ class Roots:
             f"{LIST}; a person may start the server with one more --root",
         )
 
-    def _check(self, path: Path, given: str, root: Path) -> None:
-        try:
-            info = path.lstat()
-        except FileNotFoundError:
-            inner = " (a member of an archive is a line's address; name the archive)" if "!/" in given else ""
-            raise PathMissing(f"{given}: no such file or folder{inner}", LIST) from None
-        except OSError as error:
-            raise UsageError(f"{given}: {os.strerror(error.errno or 0)}", LIST) from None
-        if stat.S_ISLNK(info.st_mode):
-            raise UsageError(f"{given} is or lies behind a link, which is not followed", "name its target")
-        if not stat.S_ISREG(info.st_mode) and not stat.S_ISDIR(info.st_mode):
-            what = SPECIAL.get(stat.S_IFMT(info.st_mode), "no regular file")
-            raise UsageError(f"{given} is a {what}: not read", "name a file or a folder")
-        if not os.access(path, os.R_OK | (os.X_OK if stat.S_ISDIR(info.st_mode) else 0)):
-            raise UsageError(f"{given} may not be read by this user", "a person has to make it readable")
-        _own(info, given, root)
 
-
-def _is(entry: os.DirEntry[str], *, folder: bool) -> bool:
+def _check(path: Path, given: str, root: Path) -> None:
+    """Raise an error if a file or folder may not be read."""
     try:
-        return entry.is_dir(follow_symlinks=False) if folder else entry.is_file(follow_symlinks=False)
-    except OSError:
-        return False
+        info = path.lstat()
+    except FileNotFoundError:
+        inner = " (a member of an archive is a line's address; name the archive)" if "!/" in given else ""
+        raise PathMissing(f"{given}: no such file or folder{inner}", LIST) from None
+    except OSError as error:
+        raise UsageError(f"{given}: {os.strerror(error.errno or 0)}", LIST) from None
+    if stat.S_ISLNK(info.st_mode):
+        raise UsageError(f"{given} is or lies behind a link, which is not followed", "name its target")
+    if not stat.S_ISREG(info.st_mode) and not stat.S_ISDIR(info.st_mode):
+        kind = SPECIAL.get(stat.S_IFMT(info.st_mode), "no regular file")
+        raise UsageError(f"{given} is a {kind}: not read", "name a file or a folder")
+    if not os.access(path, os.R_OK | (os.X_OK if stat.S_ISDIR(info.st_mode) else 0)):
+        raise UsageError(f"{given} may not be read by this user", "a person has to make it readable")
+    _check_owner(info, given, root)
 
 
-def _own(info: os.stat_result, given: str, root: Path) -> None:
-    """The system lets a superuser read what others keep to themselves; an agent of theirs may not."""
+def _check_owner(info: os.stat_result, given: str, root: Path) -> None:
+    """Raise UsageError for a private file of another user, which the system lets a superuser read."""
     if os.geteuid() or info.st_mode & stat.S_IROTH or info.st_uid in (0, root.stat().st_uid):
         return
     raise UsageError(
-        f"{given} belongs to another user (uid {info.st_uid}), who keeps it to himself",
+        f"{given} belongs to another user (uid {info.st_uid}), and is private",
         "a person may start the server as that user, or with a --root of that user's",
     )

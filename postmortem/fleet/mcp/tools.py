@@ -1,9 +1,9 @@
-"""What each tool answers: questions of a `Desk` and of the cases that were read for it -> plain values.
+"""Answers of the tools: a `Scope`, the arguments, and the cases that were read for them -> plain values.
 
-    timeline(desk, {"severity": "error", "ranks": [3]}, case)
+    timeline(scope, {"severity": "error", "ranks": [3]}, case)
     -> {"rows": [{"time": "…", "where": "rank3.log:81", "text": "…"}], "found": 214, "left_out": 174, …}
 
-All of it may quote a log; `answers.sealed` marks it for that on the way out.
+Any answer may quote a log; `answers.sealed` marks it for that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from postmortem.errors import UsageError
-from postmortem.fleet.mcp import answers, lists, window
+from postmortem.fleet.mcp import answers, listing, window
 from postmortem.fleet.mcp.answers import ROOM, Answer
 from postmortem.fleet.mcp.cases import Case
 from postmortem.fleet.mcp.roots import Roots
@@ -28,19 +28,23 @@ from postmortem.report.events import SEVERITIES, Row
 from postmortem.system.arguments import moment
 from postmortem.workshop import catalogue
 
-Asked = Mapping[str, Any]
-ROWS, ROWS_MOST = 40, 500
-TOLD = 0.001  # seconds to which times are told
+Arguments = Mapping[str, Any]
+ROWS = 40  # default number of rows; tools.yaml has it too
+SLACK = 0.001  # seconds to which times are printed
 AROUND, LINES_MOST = 5, 200
 LEAST = {"evidence": 5, "chain": 0, "missing": 3}  # rows of a brief's lists
 WIDE = 400  # characters of a log line in an answer
 EXPLANATION = 10_000
 COMPARED = {"differences": 40, "lines": 16}  # rows of a comparison
+FILED = (
+    "when", "outcome", "category", "pattern", "confidence", "headline", "fingerprint", "code", "job",
+    "world_size", "lost_rank_hours", "report",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Desk:
-    """What a tool may use: the roots, folders of patterns, and whether nobody waits any more."""
+class Scope:
+    """What a tool may use: the roots, folders of patterns, the history, and whether its call was cancelled."""
 
     roots: Roots
     patterns: tuple[Path, ...] = ()
@@ -48,64 +52,51 @@ class Desk:
     stopped: Callable[[], bool] = lambda: False
 
 
-# ── what is there, and the verdict ──────────────────────────────────────────────────────────────────────────
-
-
-def incidents(desk: Desk, asked: Asked) -> Answer:
-    given = asked.get("path", "")
-    folder = desk.roots.find(given) if given else None
-    if folder is not None and not folder.is_dir():
-        raise UsageError(f"{given} is a file", "ask `analyze` to read it, or `verdict` if it is a report")
-    found = lists.rows(desk.roots, folder, desk.stopped)
+def _page(rows: list[Any], asked: Arguments, show: Callable[[Any], Any] = answers.short) -> Answer:
+    """Return the rows that the arguments `after` and `limit` select, as `show` makes them."""
     first = asked.get("after", 0)
-    return answers.page("rows", found, first, answers.fitting(map(answers.short, found[first:]), ROWS))
+    return answers.page(rows, first, answers.fitting(map(show, rows[first:]), asked.get("limit", ROWS)))
 
 
-def analyze(desk: Desk, asked: Asked, case: Case) -> Answer:
-    brief = _verdict(case)
-    events = {"events": len(case.rows), "files": len(view.rows(case.document.get("sources")))}
-    return {"brief": brief, "read": events}
+def incidents(scope: Scope, asked: Arguments) -> Answer:
+    folder = scope.roots.find(asked["path"]) if asked.get("path") else None
+    if folder is not None and not folder.is_dir():
+        raise UsageError(f"{asked['path']} is a file", "ask `analyze` to read it, or `verdict` if it is a report")
+    return _page(listing.rows(scope.roots, folder, scope.stopped), asked)
 
 
-def verdict(desk: Desk, asked: Asked) -> Answer:
-    path = desk.roots.find(asked["path"])
+def analyze(scope: Scope, asked: Arguments, case: Case) -> Answer:
+    files = len(view.rows(case.document.get("sources")))
+    return {"brief": _brief(case), "read": {"events": len(case.rows), "files": files}}
+
+
+def verdict(scope: Scope, asked: Arguments) -> Answer:
+    path = scope.roots.find(asked["path"])
     if path.is_dir():
         raise UsageError(f"{asked['path']} is a folder", "ask `analyze` to read its logs")
-    found = SimpleNamespace(document=lists.document(path), timeline=None)
-    return {"brief": _verdict(found)}
+    return {"brief": _brief(SimpleNamespace(document=listing.document(path), timeline=None))}
 
 
-def _verdict(incident: view.Incident) -> Answer:
-    """The brief with its strongest lines, and without the chain, which repeats them with the words of
-    `explain`: half of its bytes."""
+def _brief(incident: view.Incident) -> Answer:
+    """Return the brief with its strongest lines, and without the chain, which repeats them: half of its bytes."""
     brief: Answer = json.loads(render_brief(incident))
     more = brief.pop("more", {})
     for name, most in LEAST.items():
-        kept = brief.get(name, [])
-        if left := max(0, len(kept) - most) + more.get(name, 0):
+        rows = brief.get(name, [])
+        if left := max(0, len(rows) - most) + more.get(name, 0):
             more[name] = left
-        if kept:
-            brief[name] = kept[:most]
+        if rows:
+            brief[name] = rows[:most]
     return {name: value for name, value in {**brief, "more": more}.items() if value not in ([], {})}
 
 
-# ── what is behind it ───────────────────────────────────────────────────────────────────────────────────────
-
-PARTS = (
-    "ranks", "stacks", "evidence", "chain", "attempts", "alternatives", "unexplained", "findings", "clocks",
-    "sources", "skipped", "job", "other_jobs", "trace",
-)  # fmt: skip
-
-
-def details(desk: Desk, asked: Asked, case: Case) -> Answer:
-    name, first = asked["part"], asked.get("after", 0)
-    rows = _table(case, name)
-    if name == "ranks":  # the odd ones first, as in the report
+def details(scope: Scope, asked: Arguments, case: Case) -> Answer:
+    rows = _table(case, asked["part"])
+    if asked["part"] == "ranks":  # the odd ones first, as in the report
         rows.sort(key=lambda row: (view.oddness(row), row["rank"]))
         wanted = set(asked.get("ranks", ()))
         rows = [row for row in rows if not wanted or row["rank"] in wanted]
-    kept = answers.fitting(map(answers.short, rows[first:]), asked.get("limit", ROWS))
-    return {"part": name, **answers.page("rows", rows, first, kept)}
+    return {"part": asked["part"], **_page(rows, asked)}
 
 
 def _table(case: Case, name: str) -> list[Any]:
@@ -121,17 +112,15 @@ def _table(case: Case, name: str) -> list[Any]:
     return list(found) if isinstance(found, list | tuple) else [found]
 
 
-def timeline(desk: Desk, asked: Asked, case: Case) -> Answer:
-    found = list(_chosen(case.rows, asked))
-    first = asked.get("after", 0)
-    kept = answers.fitting(map(_shown, found[first:]), asked.get("limit", ROWS))
-    answer = answers.page("rows", found, first, kept)
+def timeline(scope: Scope, asked: Arguments, case: Case) -> Answer:
+    found = list(_matching(case.rows, asked))
+    answer = _page(found, asked, _event)
     if not found:
         answer["instead"] = _span(case.rows)
     return answer | ({"incomplete": list(case.notes)} if case.notes else {})
 
 
-def _chosen(rows: Iterable[Row], asked: Asked) -> Iterator[Row]:
+def _matching(rows: Iterable[Row], asked: Arguments) -> Iterator[Row]:
     since, until = moment(asked.get("since"), "since"), moment(asked.get("until"), "until")
     least = SEVERITIES.index(asked.get("severity", SEVERITIES[0]))
     ranks, hosts, kinds = (set(asked.get(name, ())) for name in ("ranks", "hosts", "kinds"))
@@ -143,14 +132,14 @@ def _chosen(rows: Iterable[Row], asked: Asked) -> Iterator[Row]:
             and (not hosts or row.host in hosts)
             and (not kinds or row.kind in kinds)
             and (not pattern or row.pattern == pattern)
-            and (since is None or row.time >= since - TOLD)  # no comparison holds for an unknown time
-            and (until is None or row.time <= until + TOLD)
+            and (since is None or row.time >= since - SLACK)  # no comparison holds for an unknown time
+            and (until is None or row.time <= until + SLACK)
             and (not words or words in row.text.casefold())
         ):
             yield row
 
 
-def _shown(row: Row) -> Answer:
+def _event(row: Row) -> Answer:
     known = row.time == row.time
     found = {
         "time": _iso(row.time) if known else None,
@@ -177,33 +166,23 @@ def _span(rows: tuple[Row, ...]) -> str:
     return f"{len(rows):,} events from {_iso(times[0])} to {_iso(times[-1])}; ask with fewer conditions"
 
 
-def lines(desk: Desk, asked: Asked, case: Case) -> Answer:
+def lines(scope: Scope, asked: Arguments, case: Case) -> Answer:
     redactor = case.redactor()
-    what = window.wanted(asked["where"], asked.get("around", AROUND), LINES_MOST)
-    paths = [str(path) for path in case.paths]
-    seen = window.lines_around(paths, what, redactor.path, desk.stopped)
-    cleaned = redactor.document([printable(line) for line in seen.lines])
-    assert isinstance(cleaned, list)
-    low, high = seen.asked
-    rows = [
-        f"{number}| {text.line(said, WIDE)}" for number, said in enumerate(cleaned, seen.first) if low <= number <= high
-    ]
-    kept = answers.fitting(rows, LINES_MOST, ROOM)
-    last = low + len(kept) - 1
-    found: Answer = {"file": what.file, "lines": kept}
-    if last < high or seen.more:
-        found["next"] = {"where": f"{what.file}:{last + 1}-{max(high, what.last)}"}
-    return found | ({"incomplete": text.sentence(seen.note, 300)} if seen.note else {})
+    request = window.wanted(asked["where"], asked.get("around", AROUND), LINES_MOST)
+    found = window.lines_around(list(map(str, case.paths)), request, redactor.path, scope.stopped)
+    cleaned: Any = redactor.document([printable(line) for line in found.lines])
+    low, high = found.asked
+    numbered = (f"{n}| {text.line(line, WIDE)}" for n, line in enumerate(cleaned, found.first) if low <= n <= high)
+    rows = answers.fitting(numbered, LINES_MOST, ROOM)
+    last = low + len(rows) - 1
+    answer: Answer = {"file": request.file, "lines": rows}
+    if last < high or found.more:
+        answer["next"] = {"where": f"{request.file}:{last + 1}-{max(high, request.last)}"}
+    return answer | ({"incomplete": text.sentence(found.note, 300)} if found.note else {})
 
 
-FILED = (
-    "when", "outcome", "category", "pattern", "confidence", "headline", "fingerprint", "code", "job",
-    "world_size", "lost_rank_hours", "report",
-)  # fmt: skip
-
-
-def history(desk: Desk, asked: Asked) -> Answer:
-    if not desk.history:
+def history(scope: Scope, asked: Arguments) -> Answer:
+    if not scope.history:
         raise UsageError("this server has no history", "a person may start it with --history FILE|URL")
     from postmortem.fleet.history.store import opened
 
@@ -213,29 +192,21 @@ def history(desk: Desk, asked: Asked) -> Answer:
     for name in ("since", "until"):
         if (at := moment(asked.get(name), name)) is not None:
             conditions[name] = _iso(at)
-    with opened(desk.history, reads=True) as store:
-        found, written = store.rows(**conditions), store.notes(**conditions)
-    said: dict[str, list[str]] = {}
-    for note in written:
-        said.setdefault(note["uid"], []).append(f"{note['noted'][:10]}: {note['text']}")
-    first = asked.get("after", 0)
-    told = ({**{name: row[name] for name in FILED}, "notes": said.get(row["uid"], [])[-3:]} for row in found[first:])
-    kept = answers.fitting(map(answers.short, told), asked.get("limit", ROWS))
-    return answers.page("rows", found, first, [_clean(row) for row in kept])
+    with opened(scope.history, reads=True) as store:
+        found, notes = store.rows(**conditions), store.notes(**conditions)
+
+    def shown(row: Answer) -> Any:
+        own = [f"{note['noted'][:10]}: {note['text']}" for note in notes if note["uid"] == row["uid"]]
+        return Redactor().document(answers.short({**{name: row[name] for name in FILED}, "notes": own[-3:]}))
+
+    return _page(found, asked, shown)
 
 
-def _clean(row: Answer) -> Answer:
-    cleaned = Redactor().document(row)
-    assert isinstance(cleaned, dict)
-    return cleaned
-
-
-def diff(desk: Desk, asked: Asked, case: Case) -> Answer:
-    """The comparison: of its two lists what fits, the most telling first."""
-    found: Answer = dict(case.document)
-    del found["schema"]
+def diff(scope: Scope, asked: Arguments, case: Case) -> Answer:
+    """Return the comparison, with as many rows of its lists as fit."""
+    found: Answer = {name: value for name, value in case.document.items() if name != "schema"}
     for side, path in zip("ab", case.paths, strict=True):
-        found[side] = answers.short({**found[side], "path": desk.roots.shown(path)}, WIDE)
+        found[side] = answers.short({**found[side], "path": scope.roots.shown(path)}, WIDE)
     more = {}
     for name, most in COMPARED.items():
         rows = found[name]
@@ -245,8 +216,11 @@ def diff(desk: Desk, asked: Asked, case: Case) -> Answer:
     return found | ({"more": more} if more else {})
 
 
-def explain(desk: Desk, asked: Asked) -> Answer:
-    pattern = catalogue.find(asked["pattern"], desk.patterns)
-    said = catalogue.explain(pattern)
-    cut = {"left_out": len(said) - EXPLANATION} if len(said) > EXPLANATION else {}
-    return {"pattern": pattern.id, "explanation": said[:EXPLANATION], **cut}
+def explain(scope: Scope, asked: Arguments) -> Answer:
+    pattern = catalogue.find(asked["pattern"], scope.patterns)
+    explanation = catalogue.explain(pattern)
+    cut = {"left_out": len(explanation) - EXPLANATION} if len(explanation) > EXPLANATION else {}
+    return {"pattern": pattern.id, "explanation": explanation[:EXPLANATION], **cut}
+
+
+FUNCTIONS = {f.__name__: f for f in (incidents, analyze, verdict, lines, timeline, details, history, diff, explain)}

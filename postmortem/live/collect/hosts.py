@@ -1,9 +1,9 @@
-"""Many hosts at once, through the launcher that is there: srun, ssh or kubectl exec.
+"""Many hosts at once, through srun, ssh or kubectl exec.
 
-    targets(Many("ssh", "node-a,node-b"))  ->  [Target("node-a", ("ssh", …, "node-a", "python3 - …")), …]
+    commands(Hosts("ssh", "node-a,node-b"), "{}")  ->  {"node-a": ("ssh", …, "node-a", "python3 - …"), …}
 
-Each host is sent the program on standard input and answers with a tar, which is taken member by member as it
-comes: what a host had sent before it fell silent is kept.
+Each host gets the program on standard input and answers with a tar, which is read member by member as it comes:
+what a host had sent before it stopped is saved.
 """
 
 from __future__ import annotations
@@ -17,36 +17,33 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from postmortem.errors import UsageError
 from postmortem.input.archives import Tar
 from postmortem.input.streams import Budget, Bytes, Decoded, Incomplete, Limits
-from postmortem.live.collect import here, remote
+from postmortem.live.collect import here, sent_program
 from postmortem.live.collect.here import Task
-from postmortem.model import collected as items
 
 if TYPE_CHECKING:
     from postmortem.live.collect.here import Row
-
-    Keep = Callable[[Row, bytes], None]
 
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=10", "-T", "--")
 MEMBER_MAX = 64 << 20
 HOST_MAX = 1 << 30  # bytes that one host may send
 HOST = re.compile(r"(?:[\w.-]+@)?[\w.:%\[\]-]{1,253}")
 JOB = re.compile(r"\d{1,12}(?:[_+]\d{1,9})?")
-NAME = re.compile(r"host=[\w.-]{1,200}((?:/[\w.=-]{1,200}){1,3})")
-ASKED = 20.0  # seconds for the launcher's list of hosts
+NAME = re.compile(r"host=([\w.-]{1,200})((?:/[\w.=-]{1,200}){1,3})")
+LISTING = 20.0  # seconds for the launcher's list of hosts
 
 
 @dataclass(frozen=True, slots=True)
-class Many:
+class Hosts:
     """Which hosts, and how they are reached."""
 
     launcher: str  # srun, ssh or kubectl
@@ -55,134 +52,107 @@ class Many:
     namespace: str = ""
     container: str = ""
 
-    @property
-    def interpreter(self) -> str:
-        """The Python to run there: our own where the file system is shared, as below Slurm it is."""
-        return self.python or (sys.executable if self.launcher == "srun" else "python3")
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """One host, and the command that runs Python there."""
-
-    name: str
-    command: tuple[str, ...]
+    def kubectl(self, verb: str) -> tuple[str, ...]:
+        return ("kubectl", verb, *(("--namespace", self.namespace) if self.namespace else ()))
 
 
 @dataclass(slots=True)
 class Answer:
-    """What came of one host."""
+    """The result of one host, as in the index."""
 
-    name: str
-    host: str = ""
-    rows: list[Row] = field(default_factory=list)
-    bytes: int = 0
+    asked: str  # the name by which it was reached
+    host: str = ""  # its own name
+    why: str = "interrupted"  # the reason for which it is incomplete
     seconds: float = 0.0
-    offset: float | None = None  # seconds that its clock is ahead of ours, with the way of the answer in it
-    why: str = ""  # it is not whole
+    bytes: int = 0
+    clock_ahead_s: float | None = None  # with the latency of the answer in it
+    items: list[Row] = field(default_factory=list)
 
 
-def targets(many: Many, options: str) -> list[Target]:
-    """The hosts and their commands. Raise UsageError where there are none."""
-    names = {"srun": _of_slurm, "ssh": _of_list, "kubectl": _of_kubernetes}[many.launcher](many)
+def commands(hosts: Hosts, options: str) -> dict[str, tuple[str, ...]]:
+    """Return the command that runs Python on each host. Raise UsageError if there is no host."""
+    names = _names(hosts)
     if not names:
-        raise UsageError(f"{many.launcher}: no host for {many.which}", "only what runs can be reached")
+        raise UsageError(f"{hosts.launcher}: no host for {hosts.which}", "only running ones can be reached")
     for name in names:
         if not HOST.fullmatch(name) or name.startswith("-"):
             raise UsageError(f"{name[:80]} is not the name of a host", "separate names by commas")
-    python = (many.interpreter, "-", options)
-    if many.launcher == "ssh":  # a shell there takes the command apart
-        return [Target(name, (*SSH, name, shlex.join(python))) for name in names]
-    if many.launcher == "srun":
-        step = ("srun", f"--jobid={many.which}", "--overlap", "--nodes=1", "--ntasks=1", "--quiet")
-        return [Target(name, (*step, f"--nodelist={name}", *python)) for name in names]
-    container = ("--container", many.container) if many.container else ()
-    return [Target(name, (*_kubectl(many, "exec"), "-i", name, *container, "--", *python)) for name in names]
+    # below Slurm our own Python, since the file system is shared
+    python = (hosts.python or (sys.executable if hosts.launcher == "srun" else "python3"), "-", options)
+    if hosts.launcher == "ssh":  # a shell there splits the command
+        return {name: (*SSH, name, shlex.join(python)) for name in names}
+    if hosts.launcher == "srun":
+        step = ("srun", f"--jobid={hosts.which}", "--overlap", "--nodes=1", "--ntasks=1", "--quiet")
+        return {name: (*step, f"--nodelist={name}", *python) for name in names}
+    container = ("--container", hosts.container) if hosts.container else ()
+    return {name: (*hosts.kubectl("exec"), "-i", name, *container, "--", *python) for name in names}
 
 
-def of_scheduler(many: Many, pods: Sequence[str]) -> list[Task]:
-    """What is asked once, from here."""
-    if many.launcher == "srun":
-        return here.of_slurm(many.which)
-    if many.launcher == "kubectl":
-        tasks = here.of_pods(many.which, pods)
-        return [Task(t.item, t.file, tuple(_in_namespace(many, way) for way in t.ways)) for t in tasks]
-    return []
+def of_scheduler(hosts: Hosts, names: Sequence[str]) -> list[Task]:
+    """Return the items that are asked once, from here."""
+    if hosts.launcher == "srun":
+        return here.of_slurm(hosts.which)
+    pods = here.of_pods(hosts.which, names) if hosts.launcher == "kubectl" else ()
+    return [Task(t.item, t.file, tuple((*hosts.kubectl(way[1]), *way[2:]) for way in t.ways)) for t in pods]
 
 
-def _in_namespace(many: Many, way: items.Way) -> items.Way:
-    return (*_kubectl(many, way[1]), *way[2:])
-
-
-def _kubectl(many: Many, verb: str) -> tuple[str, ...]:
-    return ("kubectl", verb, *(("--namespace", many.namespace) if many.namespace else ()))
-
-
-def _asked(*command: str) -> str:
+def _output(*command: str) -> str:
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=ASKED, text=True)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LISTING, text=True)
     except FileNotFoundError:
         raise UsageError(f"{command[0]} is not installed here", "run this where the job was started") from None
     except subprocess.TimeoutExpired:
-        raise UsageError(f"{command[0]} did not answer in {ASKED:g} s", "name the hosts with --ssh") from None
+        raise UsageError(f"{command[0]} did not answer in {LISTING:g} s", "name the hosts with --ssh") from None
     if done.returncode:
-        said = " ".join(done.stderr.split())[:200] or f"exit code {done.returncode}"
-        raise UsageError(f"{command[0]}: {said}", "the job must still run; or name the hosts with --ssh")
+        error = " ".join(done.stderr.split())[:200] or f"exit code {done.returncode}"
+        raise UsageError(f"{command[0]}: {error}", "the job must still run; or name the hosts with --ssh")
     return done.stdout
 
 
-def _of_slurm(many: Many) -> list[str]:
-    if not JOB.fullmatch(many.which):
-        raise UsageError(f"{many.which[:80]} is not the number of a job", "squeue lists those that run")
-    listed = _asked("squeue", "--noheader", "--jobs", many.which, "--format", "%N").split()
-    return _asked("scontrol", "show", "hostnames", ",".join(listed)).split() if listed else []
-
-
-def _of_list(many: Many) -> list[str]:
-    """Names behind commas, or a file of them, one a line."""
-    text = many.which
+def _names(hosts: Hosts) -> list[str]:
+    """Return the hosts of a Slurm job, the pods of a selector, or names separated by commas or in a file."""
+    text = hosts.which
+    if hosts.launcher == "srun":
+        if not JOB.fullmatch(text):
+            raise UsageError(f"{text[:80]} is not the number of a job", "squeue lists those that run")
+        listed = _output("squeue", "--noheader", "--jobs", text, "--format", "%N").split()
+        return _output("scontrol", "show", "hostnames", ",".join(listed)).split() if listed else []
+    if hosts.launcher == "kubectl":
+        pods = _output(*hosts.kubectl("get"), "pods", "--selector", text, "--output", "json")
+        try:
+            return [str(pod["metadata"]["name"]) for pod in json.loads(pods)["items"]]
+        except (ValueError, KeyError, TypeError):
+            raise UsageError("kubectl printed no list of pods", "is it kubectl that is first on PATH?") from None
     if text.startswith("@"):
         try:
             text = Path(text[1:]).read_text("utf-8")
         except (OSError, ValueError):
             raise UsageError(f"{text[1:]} cannot be read", "name a file with a host on each line") from None
     lines = [line.partition("#")[0] for line in text.splitlines()]
-    return list(dict.fromkeys(name for line in lines for name in re.split(r"[\s,]+", line) if name))
+    return list(dict.fromkeys(name for line in lines for name in line.replace(",", " ").split()))
 
 
-def _of_kubernetes(many: Many) -> list[str]:
-    said = _asked(*_kubectl(many, "get"), "pods", "--selector", many.which, "--output", "json")
-    try:
-        return [str(pod["metadata"]["name"]) for pod in json.loads(said)["items"]]
-    except (ValueError, KeyError, TypeError):
-        raise UsageError("kubectl printed no list of pods", "is it kubectl that is first on PATH?") from None
+class HostPool:
+    """Runs the commands of all hosts, `together` at a time."""
 
-
-# ── asking them ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Crowd:
-    """All targets, `together` at a time."""
-
-    def __init__(self, asked: Sequence[Target], keep: Keep, limit: float, together: int) -> None:
-        self._keep, self._limit = keep, limit
-        self._program = remote.program()
+    def __init__(
+        self, wanted: Mapping[str, Sequence[str]], add: Callable[[Row, bytes], None], limit: float, together: int
+    ) -> None:
+        self._add, self._limit = add, limit
+        self._program = sent_program.program()
         self._running: set[subprocess.Popen[bytes]] = set()
-        self._taken: dict[str, str] = {}  # by the name that a host gives itself: which target it is
+        self._names: dict[str, str] = {}  # a host's own name -> the name by which it was reached
         self._lock = threading.Lock()
-        self.answers = [Answer(target.name, why="interrupted") for target in asked]
+        self.answers = [Answer(name) for name in wanted]
         self._pool = ThreadPoolExecutor(together)
-        self._waiting = [
-            self._pool.submit(self._ask, target, answer) for target, answer in zip(asked, self.answers, strict=True)
-        ]
+        self._waiting = [self._pool.submit(self._ask, wanted[answer.asked], answer) for answer in self.answers]
 
     def wait(self) -> None:
-        """Until each has answered, or its time was over."""
+        """Wait until each host has answered, or its time is over."""
         for done in as_completed(self._waiting):
             done.result()
 
     def stop(self) -> None:
-        """End what runs; its hosts have answered so far."""
         for waiting in self._waiting:
             waiting.cancel()
         with self._lock:
@@ -190,112 +160,76 @@ class Crowd:
                 _kill(process)
         self._pool.shutdown(wait=True)
 
-    def _ask(self, target: Target, answer: Answer) -> None:
-        begun = time.monotonic()
+    def _ask(self, command: Sequence[str], answer: Answer) -> None:
+        began = time.monotonic()
+        pipe = subprocess.PIPE
         try:
-            process = subprocess.Popen(
-                target.command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
+            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
         except OSError as error:
-            answer.why = f"{target.command[0]}: {error.strerror}"
+            answer.why = f"{command[0]}: {error.strerror}"
             return
+        assert process.stdin and process.stdout and process.stderr
         with self._lock:
             self._running.add(process)
-        late = threading.Timer(self._limit, _kill, (process,))
-        late.start()
-        said: list[bytes] = []
-        errors = threading.Thread(target=_drain, args=(process.stderr, said), daemon=True)
-        errors.start()
+        timer = threading.Timer(self._limit, _kill, (process,))
+        timer.start()
+        errors: list[bytes] = []
+        drain = threading.Thread(target=_drain, args=(process.stderr, errors), daemon=True)
+        drain.start()
         try:
-            cut = self._taken_from(process, answer)
-            answer.why = self._why(process, cut, said, errors, time.monotonic() - begun >= self._limit)
+            with suppress(OSError):
+                process.stdin.write(self._program)
+                process.stdin.close()
+            answer.why = self._take_members(process.stdout.fileno(), answer)
+            if time.monotonic() - began >= self._limit:
+                answer.why = f"no end after {self._limit:g} s"
+                return
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(2)
+            drain.join(1)
+            if answer.why or process.returncode:
+                lines = b"".join(errors).decode("utf-8", "replace").strip().splitlines()
+                own = " ".join(lines[-1].split())[:200] if lines else ""
+                answer.why = own or answer.why or f"exit code {process.returncode}"
         finally:
-            late.cancel()
+            timer.cancel()
             _kill(process)
             with self._lock:
                 self._running.discard(process)
-            answer.seconds = time.monotonic() - begun
+            answer.seconds = round(time.monotonic() - began, 3)
 
-    def _taken_from(self, process: subprocess.Popen[bytes], answer: Answer) -> str:
-        """Send the program, take the members. Return why the tar could not be read to its end."""
-        assert process.stdin and process.stdout
-        with suppress(OSError):
-            process.stdin.write(self._program)
-            process.stdin.close()
-        budget = Budget(Limits(total=HOST_MAX))
-        tar = Tar(Decoded(_Pipe(process.stdout.fileno()), "gz", budget))
-        members = iter(tar)
-        while True:
-            try:
-                member = next(members, None)
-                if member is None:
-                    break
-                data = member.stream.read(MEMBER_MAX)
-            except Incomplete as cut:
-                return cut.reason
-            self._member(os.fsdecode(member.name), data, answer)
+    def _take_members(self, fd: int, answer: Answer) -> str:
+        """Add the members of the answer; return why it could not be read to its end, empty if it could."""
+        tar = Tar(Decoded(_Pipe(fd), "gz", Budget(Limits(total=HOST_MAX))))
+        try:
+            for member in tar:
+                self._take(os.fsdecode(member.name), member.stream.read(MEMBER_MAX), answer)
+        except Incomplete as cut:
+            return cut.reason
         return tar.failure.reason if tar.failure else ""
 
-    def _member(self, name: str, data: bytes, answer: Answer) -> None:
-        if name == remote.INDEX:
-            answer.rows, answer.offset = _index(data, answer)
-            return
-        match = NAME.fullmatch(name)
-        if not match or ".." in name:
-            return
-        if not answer.host:
-            answer.host = self._named(name[len("host=") : match.start(1)], answer.name)
-        answer.bytes += len(data)
-        answer.rows.append({"item": match[1][1:], "file": f"host={answer.host}{match[1]}"})
-        self._keep({"file": f"host={answer.host}{match[1]}", "started": time.time()}, data)
-
-    def _named(self, host: str, target: str) -> str:
-        """The host's own name, which its logs have too; where two have the same one, what they were asked
-        by."""
-        with self._lock:
-            if self._taken.setdefault(host, target) == target:
-                return host
-        return re.sub(r"[^\w.-]", "_", target)
-
-    def _why(
-        self,
-        process: subprocess.Popen[bytes],
-        cut: str,
-        said: list[bytes],
-        errors: threading.Thread,
-        late: bool,
-    ) -> str:
-        """Why an answer is not whole; empty where it is."""
-        if late:
-            return f"no end after {self._limit:g} s"
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(2)
-        errors.join(1)
-        if not cut and not process.returncode:
-            return ""
-        lines = b"".join(said).decode("utf-8", "replace").strip().splitlines()
-        return " ".join(lines[-1].split())[:200] if lines else cut or f"exit code {process.returncode}"
-
-
-def _index(data: bytes, answer: Answer) -> tuple[list[Row], float | None]:
-    """The rows of a host, and how far its clock is ahead."""
-    try:
-        told = json.loads(data)
-        rows = [dict(row) for row in told["items"]]
-        for row in rows:
-            if row.get("file"):
-                row["file"] = re.sub(r"^host=[^/]*", f"host={answer.host}", str(row["file"]))
-        return rows, float(told["now"]) - time.time()
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return answer.rows, None
+    def _take(self, name: str, data: bytes, answer: Answer) -> None:
+        if name == sent_program.INDEX:
+            with suppress(ValueError, KeyError, TypeError, RecursionError):
+                index = json.loads(data)
+                rows = [dict(row) for row in index["items"]]
+                for row in rows:
+                    if row.get("file"):
+                        row["file"] = f"host={answer.host}/{str(row['file']).partition('/')[2]}"
+                answer.items, answer.clock_ahead_s = rows, float(index["now"]) - time.time()
+        elif (match := NAME.fullmatch(name)) and ".." not in name:
+            if not answer.host:  # its own name, which its logs have too, unless two hosts have the same one
+                with self._lock:
+                    unique = self._names.setdefault(match[1], answer.asked) == answer.asked
+                answer.host = match[1] if unique else re.sub(r"[^\w.-]", "_", answer.asked)
+            answer.bytes += len(data)
+            file = f"host={answer.host}{match[2]}"
+            answer.items.append({"item": match[2][1:], "file": file})
+            self._add({"file": file, "started": time.time()}, data)
 
 
 class _Pipe(Bytes):
-    """What a process prints."""
+    """The standard output of a process."""
 
     def __init__(self, fd: int) -> None:
         super().__init__()
@@ -308,11 +242,11 @@ class _Pipe(Bytes):
         return 0
 
 
-def _drain(pipe: object, said: list[bytes]) -> None:
-    """Keep the end of what a command says on standard error."""
-    while piece := os.read(pipe.fileno(), 4096):  # type: ignore[attr-defined]
-        said.append(piece)
-        del said[:-4]
+def _drain(pipe: IO[bytes], errors: list[bytes]) -> None:
+    """Keep the end of a command's standard error in `errors`."""
+    while piece := os.read(pipe.fileno(), 4096):
+        errors.append(piece)
+        del errors[:-4]
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -1,12 +1,12 @@
-"""A rank tells how it ended, and where it stands when it is asked.
+"""Records the uncaught exceptions of a rank, and its stacks on request.
 
     install("/runs/x7k2")
         rank1.pid6940.exceptions.jsonl    an uncaught exception: a JSON object with rank, host, step, stack
-        rank1.pid6940.stacks.txt          its Python stacks, each time that SIGNAL comes
+        rank1.pid6940.stacks.txt          its Python stacks, each time that SIGNAL arrives
 
-Two functions and one descriptor: no thread, and nothing is done until an exception or the signal comes. Who
-had a hook before has it afterwards: each exception goes on to it. Whatever fails here is passed over. Only
-the standard library, from Python 3.8 on; torch is looked at where the program has imported it.
+Two functions and one descriptor: no thread, and no work until an exception or the signal. A hook that was there
+before gets each exception afterwards. Failures here are ignored. Only the standard library, from Python 3.8 on;
+torch is used if the program has imported it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import threading
 import time
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # what a start costs, it costs each rank
+if TYPE_CHECKING:  # not imported, since every rank would pay for it at its start
     from types import TracebackType
     from typing import Any
 
@@ -35,32 +35,31 @@ HIGH = 200  # a descriptor that programs do not count on
 _MARK = "_postmortem_hook"  # on `sys`: this file may be imported by two names
 
 _folder = ""
-_told = 0  # the identity of the main thread's exception that is noted
+_recorded = 0  # the identity of the main thread's exception that is recorded
 
 
 def install(folder: str) -> None:
-    """From now on, in this process. A second time nothing."""
+    """Install the hooks in this process; a second call does nothing."""
     global _folder
     if getattr(sys, _MARK, None) or not sys.platform.startswith("linux"):
         return
     setattr(sys, _MARK, SIGNAL)
     _folder = os.path.abspath(folder)
-    _on_exceptions()
+    _install_excepthooks()
     try:
-        _on_signal()
-    except (OSError, ValueError, RuntimeError, AttributeError):  # a full disk, no right, no descriptor left
+        _install_handler()
+    except (OSError, ValueError, RuntimeError, AttributeError):  # a full disk, no permission, no descriptor left
         pass
 
 
 def below_a_rank() -> bool:
-    """Whether a rank has started this process, which has its environment: a helper, a DataLoader's worker."""
+    """Return whether a rank has started this process, which has its environment: a helper, a DataLoader worker."""
     pid, own = os.getppid(), os.readlink("/proc/self/exe")
     for _ in range(DEEP):
         try:
             with open("/proc/%d/environ" % pid, "rb") as file:
-                ranked = b"\0LOCAL_RANK=" in b"\0" + file.read()
-            if not ranked:
-                return False
+                if b"\0LOCAL_RANK=" not in b"\0" + file.read():
+                    return False
             if os.readlink("/proc/%d/exe" % pid) == own:
                 return True
             with open("/proc/%d/stat" % pid, "rb") as file:
@@ -70,12 +69,17 @@ def below_a_rank() -> bool:
     return False
 
 
+def _number(name: str) -> int | None:
+    text = os.environ.get(name, "")
+    return int(text) if text.isdecimal() and len(text) < 8 else None
+
+
 def rank() -> int | None:
-    """This process's rank, as its launcher or torch says it."""
+    """Return this process's rank, from its launcher or torch."""
     for name in RANKS:
-        text = os.environ.get(name, "")
-        if text.isdecimal() and len(text) < 8:
-            return int(text)
+        number = _number(name)
+        if number is not None:
+            return number
     group = sys.modules.get("torch.distributed")
     try:
         return int(group.get_rank()) if group is not None and group.is_initialized() else None
@@ -83,25 +87,23 @@ def rank() -> int | None:
         return None
 
 
-def _name() -> str:
+def _path(suffix: str) -> str:
     number = rank()
-    return os.path.join(_folder, ("" if number is None else "rank%d." % number) + "pid%d" % os.getpid())
+    name = "pid%d" % os.getpid() if number is None else "rank%d.pid%d" % (number, os.getpid())
+    return os.path.join(_folder, name + suffix)
 
 
-# ── stacks, when asked ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def _on_signal() -> None:
-    """faulthandler writes from the signal's handler, so also where the interpreter is stuck."""
+def _install_handler() -> None:
+    """faulthandler writes from the signal handler, so also if the interpreter is stuck."""
     if signal.getsignal(SIGNAL) != signal.SIG_DFL:
         return
-    path = _name() + STACKS
+    path = _path(STACKS)
     low = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         import fcntl
 
         file = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, HIGH)
-    except (OSError, ValueError, ImportError):  # as few are allowed
+    except (OSError, ValueError, ImportError):  # the limit of descriptors is lower
         os.unlink(path)
         return
     finally:
@@ -109,10 +111,10 @@ def _on_signal() -> None:
     faulthandler.register(SIGNAL, file=file, all_threads=True, chain=False)
     if not faulthandler.is_enabled():
         faulthandler.enable(file=file)
-    atexit.register(_leave_no_empty_file, path, os.getpid())
+    atexit.register(_remove_if_empty, path, os.getpid())
 
 
-def _leave_no_empty_file(path: str, pid: int) -> None:
+def _remove_if_empty(path: str, pid: int) -> None:
     try:
         if pid == os.getpid() and not os.path.getsize(path):
             os.unlink(path)
@@ -120,17 +122,14 @@ def _leave_no_empty_file(path: str, pid: int) -> None:
         pass
 
 
-# ── exceptions ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _on_exceptions() -> None:
+def _install_excepthooks() -> None:
     before, before_in_thread = sys.excepthook, threading.excepthook
 
     def excepthook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-        global _told
-        _told = id(value)
+        global _recorded
+        _recorded = id(value)
         try:
-            _note(kind, value, trace, "")
+            _record(kind, value, trace, "")
         except Exception:
             pass
         finally:
@@ -140,7 +139,7 @@ def _on_exceptions() -> None:
         try:
             if args.exc_type is not SystemExit:
                 name = getattr(args.thread, "name", None) or "unknown"
-                _note(args.exc_type, args.exc_value, args.exc_traceback, str(name))
+                _record(args.exc_type, args.exc_value, args.exc_traceback, str(name))
         except Exception:
             pass
         finally:
@@ -151,59 +150,56 @@ def _on_exceptions() -> None:
 
 
 def _at_exit(pid: int) -> None:
-    """A program that set a hook of its own, which does not go on to ours: Python keeps what it raised."""
+    """Record an exception that a program's own hook did not pass on to ours: Python keeps it in `sys`."""
     value = getattr(sys, "last_value", None)
-    if pid == os.getpid() and isinstance(value, BaseException) and id(value) != _told:
+    if pid == os.getpid() and isinstance(value, BaseException) and id(value) != _recorded:
         try:
-            _note(type(value), value, value.__traceback__, "")
+            _record(type(value), value, value.__traceback__, "")
         except Exception:
             pass
 
 
-def _note(kind: type[BaseException], value: BaseException | None, trace: TracebackType | None, thread: str) -> None:
-    """One line of JSON for an exception; and in the main thread what torchrun reads."""
+def _record(kind: type[BaseException], value: BaseException | None, trace: TracebackType | None, thread: str) -> None:
+    """Write one line of JSON for an exception; in the main thread also the file that torchrun reads."""
     import json
     import traceback
 
     shown = "".join(traceback.format_exception(kind, value, trace))
     if len(shown) > MOST:
         shown = shown[: MOST // 4] + "\n  ...\n" + shown[-MOST * 3 // 4 :]
-    last = "".join(traceback.format_exception_only(kind, value)).strip()[:4000]
-    now = time.time()
-    record = _facts(now, thread)
-    step = _step(trace)
-    if step is not None:
-        record["in_step"] = step  # not "step", which would say that it had been done
-    who = "process %d" % os.getpid() if record["rank"] is None else "rank %d" % record["rank"]
-    where = " in thread %s" % thread[:80] if thread else ""
-    record["message"] = "%s raised %s%s" % (who, kind.__name__, where)
-    record["traceback"] = shown
-    _append(_name() + EXCEPTIONS, json.dumps(record) + "\n")
-    if not thread and issubclass(kind, Exception):
-        extra = {"py_callstack": shown, "timestamp": str(int(now))}
-        _for_torchrun(json.dumps({"message": {"message": last, "extraInfo": extra}}))
-
-
-def _facts(now: float, thread: str) -> dict[str, Any]:
-    seconds, rest = divmod(int(now * 1e6), 1000000)
+    seconds, micros = divmod(int(time.time() * 1e6), 1000000)
     record: dict[str, Any] = {
-        "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + ".%06dZ" % rest,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + ".%06dZ" % micros,
         "host": os.uname().nodename,
         "event": "exception",
         "rank": rank(),
         "pid": os.getpid(),
+        "local_rank": _number("LOCAL_RANK"),
+        "world_size": _number("WORLD_SIZE"),
+        "thread": thread or None,
+        "in_step": _step(trace),  # not "step", which would mean that it was done
     }
-    for name in ("LOCAL_RANK", "WORLD_SIZE"):
-        text = os.environ.get(name, "")
-        if text.isdecimal() and len(text) < 8:
-            record[name.lower()] = int(text)
-    if thread:
-        record["thread"] = thread
-    return record
+    who = "process %d" % os.getpid() if record["rank"] is None else "rank %d" % record["rank"]
+    where = " in thread %s" % thread[:80] if thread else ""
+    record["message"] = "%s raised %s%s" % (who, kind.__name__, where)
+    record["traceback"] = shown
+    record = {name: field for name, field in record.items() if field is not None or name == "rank"}
+    file = os.open(_path(EXCEPTIONS), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(file, (json.dumps(record) + "\n").encode("ascii", "backslashreplace"))
+    finally:
+        os.close(file)
+    # torchrun shows the traceback of the first failed rank from this file; @record writes it too
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if path and not thread and issubclass(kind, Exception) and not (os.path.exists(path) and os.path.getsize(path)):
+        last = "".join(traceback.format_exception_only(kind, value)).strip()[:4000]
+        extra = {"py_callstack": shown, "timestamp": str(seconds)}
+        with open(path, "w") as error_file:
+            error_file.write(json.dumps({"message": {"message": last, "extraInfo": extra}}))
 
 
 def _step(trace: TracebackType | None) -> int | None:
-    """The step that it was in: a counter of the usual name in the innermost own function that has one."""
+    """Return the step: a counter of a usual name in the innermost own function that has one."""
     found = None
     while trace is not None:
         frame = trace.tb_frame
@@ -215,19 +211,3 @@ def _step(trace: TracebackType | None) -> int | None:
                     break
         trace = trace.tb_next
     return found
-
-
-def _append(path: str, text: str) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(file, text.encode("ascii", "backslashreplace"))
-    finally:
-        os.close(file)
-
-
-def _for_torchrun(text: str) -> None:
-    """The file from which torchrun shows the first failed rank's traceback; @record writes it, too."""
-    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    if path and not (os.path.exists(path) and os.path.getsize(path)):
-        with open(path, "w") as file:
-            file.write(text)

@@ -1,5 +1,5 @@
-"""Run by Python at its start where this folder is on PYTHONPATH. Nothing here fails a program: a site's own
-`sitecustomize` runs as it would without, errors and all, and what the hook cannot do is left out."""
+"""Run by Python at its start if this folder is on PYTHONPATH. A site's own `sitecustomize` runs as it would without
+this one, with its errors; failures of the hook are ignored."""
 
 import os
 import sys
@@ -8,8 +8,7 @@ _here = os.path.dirname(os.path.abspath(__file__))
 sys.path[:] = [_entry for _entry in sys.path if os.path.abspath(_entry or os.curdir) != _here]
 _ours = sys.modules.pop("sitecustomize", None)
 try:
-    # the next one; where there is none, Python passes over the error
-    import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
+    import sitecustomize  # type: ignore[import-not-found]  # noqa: F401  # the next one; Python ignores its absence
 finally:
     if os.environ.get("POSTMORTEM_HOOK") and os.environ.get("RANK") and os.environ.get("LOCAL_RANK"):
         sys.path.insert(0, _here)

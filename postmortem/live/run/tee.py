@@ -1,19 +1,14 @@
 """The process between the child and the terminal: it copies each stream to its place and into a file.
 
-    child ── pipe, or pty ──▶ tee ──▶ standard output        as it comes
-                                 └──▶ stdout.log             each line behind the time at which it came
+    child ── pipe, or pty ──▶ tee ──▶ standard output        unchanged
+                                 └──▶ stdout.log             each line behind the time of its first byte
 
-It is a process of its own, so that a wrapper that is killed takes nothing with it: a pipe without a
-reader would end the job by SIGPIPE. It ends when nobody holds the streams any more, be it hours later:
-who is left behind may go on printing, as it might without us. Should it be killed itself, the wrapper,
-which holds the same ends, starts another.
+It is a process of its own, since a pipe without a reader would end the job by SIGPIPE when the wrapper is killed.
+It ends when no process holds the streams any more, perhaps hours later: an orphan may go on printing. It reports
+each signal that it receives, which has reached the child too (see job.py).
 
-It hears every signal that is sent to all processes of the group or of the cgroup, and does nothing but
-tell: what it has heard, the child has heard too, and need not be told again (see child.py).
-
-Where our own stream is a terminal the child gets a pty, so that it still sees a terminal of the same
-size: colours and bars stay. The pty is not its controlling terminal. Ctrl-C, Ctrl-Z and the keyboard are
-the real terminal's, which the child still has: nothing is to be put back when the wrapper is killed.
+Where our own stream is a terminal the child gets a pty of the same size: colors and bars remain. Its controlling
+terminal is still the real one, with Ctrl-C, Ctrl-Z and the keyboard, so that nothing must be restored at the end.
 """
 
 from __future__ import annotations
@@ -25,15 +20,16 @@ import select
 import signal
 import termios
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from postmortem.live.run.record import say, stamp
+from postmortem.live.run.journal import print_line, stamp
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-DRAINED, CLOSED = 0, 100  # in the pipe to the wrapper, beside numbers of signals; CLOSED + n: stream n
+DRAINED, CLOSED = 0, 100  # messages to the wrapper, beside signal numbers; CLOSED + n: stream n
 PIECE = 1 << 16
-ROOM = 1 << 20  # asked of a pipe
+ROOM = 1 << 20  # of a pipe
 NAP_S = 0.01  # between two small pieces: a job that prints 10,000 lines a second wakes us 100 times, not 10,000
 SMALL = 1 << 14
 PIECES = 4096  # copied before the wrapper goes on
@@ -41,260 +37,237 @@ PIECES = 4096  # copied before the wrapper goes on
 
 @dataclass(slots=True)
 class Stream:
-    """One stream of the child: what it writes into (`inner`), where we read it, and where it goes."""
+    """One stream of the child: `inner` is its end, `source` ours; `outer` is our standard output or error."""
 
     name: str
-    outer: int  # our own standard output or error
+    outer: int
     inner: int
     source: int
     tty: bool
     closed: bool = False
 
+    def close(self) -> None:
+        """Close our end; the child notices it as it would alone."""
+        if not self.closed:
+            self.closed = True
+            os.close(self.source)
 
-def stream(name: str, outer: int) -> Stream:
-    """A pty where our own stream is a terminal, else a pipe."""
+
+def open_stream(name: str, outer: int) -> Stream:
+    """Return a pty where our own stream is a terminal, else a pipe."""
     if os.isatty(outer):
         try:
             source, inner = os.openpty()
-            _plain(inner)
-            made = Stream(name, outer, inner, source, True)
-            resize(made)
-            return made
+            # bytes pass unchanged: the real terminal makes `\\r\\n` of a line's end
+            settings = termios.tcgetattr(inner)
+            settings[1] &= ~termios.OPOST
+            settings[3] &= ~termios.ECHO
+            termios.tcsetattr(inner, termios.TCSANOW, settings)
+            stream = Stream(name, outer, inner, source, True)
+            resize(stream)
+            return stream
         except OSError as error:  # no ptys here
-            say(f"{name} of the command is no terminal: {error.strerror}")
+            print_line(f"{name} of the command is no terminal: {error.strerror}")
     source, inner = os.pipe()
-    try:
+    with suppress(OSError):  # more than this user may have
         fcntl.fcntl(source, fcntl.F_SETPIPE_SZ, ROOM)
-    except OSError:  # more than this user may have
-        pass
     return Stream(name, outer, inner, source, False)
 
 
-def _plain(inner: int) -> None:
-    """Bytes pass as they are: the real terminal makes `\\r\\n` of a line's end, and once is enough."""
-    settings = termios.tcgetattr(inner)
-    settings[1] &= ~termios.OPOST
-    settings[3] &= ~termios.ECHO
-    termios.tcsetattr(inner, termios.TCSANOW, settings)
-
-
-def resize(made: Stream) -> None:
-    """Give the pty the size of the terminal that it stands for."""
-    if made.tty and not made.closed:
-        try:
-            size = fcntl.ioctl(made.outer, termios.TIOCGWINSZ, b"\0" * 8)
-            fcntl.ioctl(made.source, termios.TIOCSWINSZ, size)
-        except OSError:
-            pass
+def resize(stream: Stream) -> None:
+    """Give the pty the size of the real terminal."""
+    if stream.tty and not stream.closed:
+        with suppress(OSError):
+            size = fcntl.ioctl(stream.outer, termios.TIOCGWINSZ, b"\0" * 8)
+            fcntl.ioctl(stream.source, termios.TIOCSWINSZ, size)
 
 
 class Tee:
-    """The wrapper's end of it."""
+    """The wrapper's side: starts the copying process, and reads its messages."""
 
     def __init__(self, streams: list[Stream], folder: Path | None) -> None:
         self.streams = streams
         self.pid = 0
         self._folder = folder
         self._drained = False
-        self._heard: set[int] = set()
-        self._ask = self._told = -1
+        self._received: set[int] = set()
+        self._orders = self._messages = -1
         self.start()
 
     def start(self) -> None:
-        """Fork it. A second time, where the first was killed, it goes on where that one stood."""
-        self._close()
-        orders, self._ask = os.pipe()
-        self._told, tells = os.pipe()
-        os.set_blocking(self._told, False)
-        os.set_blocking(tells, False)
+        """Fork it; a second time, where the first was killed, it continues there."""
+        self._close_pipes()
+        orders, self._orders = os.pipe()
+        self._messages, messages = os.pipe()
+        os.set_blocking(self._messages, False)
+        os.set_blocking(messages, False)
         self.pid = os.fork()
         if not self.pid:
             try:
-                os.close(self._ask)
-                os.close(self._told)
-                _Copier(self.streams, self._folder, orders, tells).work()
+                os.close(self._orders)
+                os.close(self._messages)
+                _Copier(self.streams, self._folder, orders, messages).work()
             finally:
                 os._exit(0)
         os.close(orders)
-        os.close(tells)
+        os.close(messages)
 
-    def handles(self) -> list[int]:
-        """A descriptor that is readable when it tells something; none when it has ended."""
-        return [self._told] if self._told >= 0 else []
+    def descriptors(self) -> list[int]:
+        """Return a descriptor that is readable when there is a message; none when the process has ended."""
+        return [self._messages] if self._messages >= 0 else []
 
-    def listen(self) -> bool:
-        """Take in what it has told; False where it has ended."""
+    def read_messages(self) -> bool:
+        """Return False if the process has ended."""
         try:
-            told = os.read(self._told, 4096)
+            codes = os.read(self._messages, 4096)
         except BlockingIOError:
             return True
         except OSError:
             return False
-        if not told:
-            os.close(self._told)
-            self._told = -1
-        for code in told:
+        if not codes:
+            os.close(self._messages)
+            self._messages = -1
+        for code in codes:
             if code == DRAINED:
                 self._drained = True
             elif code >= CLOSED:
-                self.leave(self.streams[code - CLOSED])
+                self.streams[code - CLOSED].close()
             else:
-                self._heard.add(code)
-        return bool(told)
+                self._received.add(code)
+        return bool(codes)
 
-    def heard(self, number: int) -> bool:
-        """Whether a signal came to it as well since the last question."""
-        self.listen()
-        found = number in self._heard
-        self._heard.discard(number)
+    def received(self, number: int) -> bool:
+        """Return whether it too received a signal since the last call."""
+        self.read_messages()
+        found = number in self._received
+        self._received.discard(number)
         return found
 
-    def drain(self, patience: float) -> None:
-        """Wait until all that is in the streams now has gone where it goes."""
+    def drain(self, timeout: float) -> None:
+        """Wait until everything in the streams has been copied."""
         self._drained = False
-        until = time.monotonic() + patience
+        until = time.monotonic() + timeout
         try:
-            os.write(self._ask, b"d")
+            os.write(self._orders, b"d")
         except OSError:
             return
         while not self._drained and time.monotonic() < until:
-            select.select(self.handles(), [], [], 0.1)
-            if not self.listen():
+            select.select(self.descriptors(), [], [], 0.1)
+            if not self.read_messages():
                 return
 
-    def leave(self, one: Stream) -> None:
-        """Let go of a stream that nobody wants to have any more; the child learns of it as it would alone."""
-        if not one.closed:
-            one.closed = True
-            os.close(one.source)
-
-    def let_go(self) -> None:
-        """The command has its ends; a stream is over when nobody else holds one."""
-        for one in self.streams:
-            os.close(one.inner)
-            one.inner = -1
+    def close_inner(self) -> None:
+        """Close the command's ends here, so that a stream ends with its last other holder."""
+        for stream in self.streams:
+            os.close(stream.inner)
+            stream.inner = -1
 
     def close(self) -> None:
-        for one in self.streams:
-            self.leave(one)
-        self._close()
+        for stream in self.streams:
+            stream.close()
+        self._close_pipes()
 
-    def _close(self) -> None:
-        for end in (self._ask, self._told):
+    def _close_pipes(self) -> None:
+        for end in self._orders, self._messages:
             if end >= 0:
                 os.close(end)
-        self._ask = self._told = -1
+        self._orders = self._messages = -1
 
 
 class _Copier:
-    """What runs in the process itself."""
+    """The copying process."""
 
-    def __init__(self, streams: list[Stream], folder: Path | None, orders: int, tells: int) -> None:
-        self._orders, self._tells = orders, tells
-        self._open = {one.source: (number, one) for number, one in enumerate(streams) if not one.closed}
-        self._files = {source: _file(folder, one.name) for source, (_, one) in self._open.items()}
-        self._begins = dict.fromkeys(self._open, True)
-        for one in streams:
-            if one.inner >= 0:
-                os.close(one.inner)
+    def __init__(self, streams: list[Stream], folder: Path | None, orders: int, messages: int) -> None:
+        self._orders, self._messages = orders, messages
+        self._open = {stream.source: (number, stream) for number, stream in enumerate(streams) if not stream.closed}
+        self._files = {source: _log_file(folder, stream.name) for source, (_, stream) in self._open.items()}
+        self._at_line_start = dict.fromkeys(self._open, True)
+        for stream in streams:
+            if stream.inner >= 0:
+                os.close(stream.inner)
         for source in self._open:
             os.set_blocking(source, False)
 
     def work(self) -> None:
-        """Copy until nobody holds the streams any more."""
+        """Copy until no process holds the streams any more."""
         for number in FORWARDED:
             signal.signal(number, lambda *_: None)
-        signal.set_wakeup_fd(self._tells, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._messages, warn_on_full_buffer=False)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         while self._open:
-            asked = [self._orders] if self._orders >= 0 else []
-            ready = select.select([*self._open, *asked], [], [])[0]
+            orders = [self._orders] if self._orders >= 0 else []
+            ready = select.select([*self._open, *orders], [], [])[0]
             size = sum(self._copy(source) for source in ready if source in self._open)
-            if self._orders in ready:
-                self._obey()
-            elif size < SMALL:
-                time.sleep(NAP_S)
+            if self._orders not in ready:
+                time.sleep(NAP_S if size < SMALL else 0)
+            elif os.read(self._orders, 16):
+                pieces = 0  # limited, since an orphan may go on printing
+                while pieces < PIECES and any(self._copy(source) for source in list(self._open)):
+                    pieces += 1
+                self._send(DRAINED)
+            else:  # the wrapper has gone
+                os.close(self._orders)
+                self._orders = -1
 
-    def _obey(self) -> None:
-        if not os.read(self._orders, 16):  # the wrapper has gone
-            os.close(self._orders)
-            self._orders = -1
-            return
-        for _ in range(PIECES):  # who goes on printing is not waited for
-            if not any(self._copy(source) for source in list(self._open)):
-                break
-        self._tell(DRAINED)
-
-    def _tell(self, code: int) -> None:
-        try:
-            os.write(self._tells, bytes((code,)))
-        except OSError:  # nobody listens
-            pass
+    def _send(self, code: int) -> None:
+        with suppress(OSError):
+            os.write(self._messages, bytes((code,)))
 
     def _copy(self, source: int) -> int:
-        """Take one piece from a stream; how long it was."""
-        number, one = self._open[source]
+        """Copy one piece of a stream; return its length."""
+        number, stream = self._open[source]
         try:
             piece = os.read(source, PIECE)
         except BlockingIOError:
             return 0
         except OSError:  # of a pty: its last holder has closed it
             piece = b""
-        if not piece:
-            self._leave(source)
-            return 0
-        self._keep(source, one.name, piece)
-        if not _passed_on(one.outer, piece):
-            self._leave(source)
-            self._tell(CLOSED + number)
+        if piece:
+            self._save(source, stream.name, piece)  # first: our own output may be read slowly
+            if _passed_on(stream.outer, piece):
+                return len(piece)
+            self._send(CLOSED + number)
+        del self._open[source]
+        os.close(source)
         return len(piece)
 
-    def _keep(self, source: int, name: str, piece: bytes) -> None:
-        """Into the file first: our own output may wait for somebody who reads slowly."""
+    def _save(self, source: int, name: str, piece: bytes) -> None:
         file = self._files[source]
         if file < 0:
             return
-        came = stamp(time.time()).encode("ascii") + b" "
-        text = piece.replace(b"\n", b"\n" + came)
-        if self._begins[source]:
-            text = came + text
-        self._begins[source] = piece.endswith(b"\n")
-        if self._begins[source]:
-            text = text[: -len(came)]
+        time_stamp = stamp(time.time()).encode("ascii") + b" "
+        text = piece.replace(b"\n", b"\n" + time_stamp)
+        if self._at_line_start[source]:
+            text = time_stamp + text
+        self._at_line_start[source] = piece.endswith(b"\n")
+        if self._at_line_start[source]:
+            text = text[: -len(time_stamp)]
         try:
             while text:
                 text = text[os.write(file, text) :]
         except OSError as error:
             os.close(file)
             self._files[source] = -1
-            say(f"{name}.log ends here, and the command goes on: {error.strerror}")
-
-    def _leave(self, source: int) -> None:
-        del self._open[source]
-        os.close(source)
+            print_line(f"{name}.log ends here, and the command goes on: {error.strerror}")
 
 
-def _file(folder: Path | None, name: str) -> int:
+def _log_file(folder: Path | None, name: str) -> int:
     if folder is None:
         return -1
     try:
         return os.open(folder / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        say(f"no {name}.log in {folder}: {error.strerror}")
+        print_line(f"no {name}.log in {folder}: {error.strerror}")
         return -1
 
 
 def _passed_on(outer: int, piece: bytes) -> bool:
-    """Write where the child meant to. False where nobody is there to read: then the child is to learn it."""
+    """Write to the child's destination; return False if that has no reader, so that the child can notice it."""
     while piece:
         try:
             piece = piece[os.write(outer, piece) :]
-        except BlockingIOError:  # somebody else made it so
+        except BlockingIOError:  # another process made it so
             select.select([], [outer], [], 1.0)
-        except OSError as error:
-            return error.errno not in (
-                errno.EPIPE,
-                errno.EIO,
-                errno.EBADF,
-            )  # a full disk there loses this piece
+        except OSError as error:  # a full disk loses this piece
+            return error.errno not in (errno.EPIPE, errno.EIO, errno.EBADF)
     return True

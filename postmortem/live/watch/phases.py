@@ -1,7 +1,7 @@
-"""Parts of a job in which nothing may be printed for long, by the last line or by the code that runs.
+"""Phases of a job that may print nothing for long, by the last line or by the code that runs (see phases.yaml).
 
-"Saving checkpoint to /ckpt/step_1000"                        checkpoint
-frames in torch/_inductor/                                    compile
+"Saving checkpoint to /ckpt/step_1000"       checkpoint
+frames in torch/_inductor/                   compile
 """
 
 from __future__ import annotations
@@ -9,59 +9,35 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from postmortem.formats import forms
+
 START = "start"  # before the first step
-_SAID = {
-    "checkpoint": (
-        r"\b(?:sav(?:e|ing)|writ(?:e|ing)|load(?:ing)?|restor(?:e|ing)|upload(?:ing)?|resum(?:e|ing))\b"
-        r".{0,60}\b(?:checkpoints?|ckpt|snapshot|model|weights|state[_ ]dict|shards?)"
-    ),
-    "evaluation": r"\b(?:eval(?:uat\w+)?|validat\w+|testing|benchmark\w*)\b",
-    "compile": (
-        r"\b(?:compil(?:e|ing|ation)|autotun\w+|inductor|dynamo|warm(?:ing)?[ -]?up|tracing"
-        r"|captur\w+ (?:cuda )?graphs?|building (?:extension|kernel|engine)s?)\b"
-    ),
-    "data": (
-        r"\b(?:download\w*|fetching|pre-?process\w*|tokeniz\w+|index(?:ing)?|shuffl\w+"
-        r"|build(?:ing)? (?:the )?(?:data|index|vocab)\w*|load(?:ing)? (?:the )?(?:data|train|val)\w*"
-        r"|prepar\w+ (?:the )?data\w*)\b"
-    ),
-    START: r"\b(?:initiali[sz](?:ing|e)|starting up|init_process_group|rendezvous|spawning)\b",
-}
-_OVER = re.compile(
-    r"\b(?:saved|wrote|written|loaded|restored|uploaded|finished|done|complete[d]?|took|succeeded|ready|evaluated"
-    r"|validated|compiled|downloaded)\b",
-    re.IGNORECASE,
-)
-_RUNS = {
-    "compile": r"(?:^|/)torch/_(?:dynamo|inductor|functorch)/|(?:^|/)triton/|torch/utils/cpp_extension",
-    "checkpoint": r"torch/distributed/checkpoint/|torch/serialization\.py|safetensors/",
-}
-_NAMED = {
-    "evaluation": r"^_?(?:eval\w*|validat\w*|test_(?:step|loop|epoch)|run_(?:eval|validation)\w*)$",
-    "checkpoint": (r"^_?(?:save|load|restore|write)_?(?:\w+_)?(?:checkpoint|ckpt|state|snapshot|model)\w*$"),
-    "data": r"^_?(?:download|tokenize|preprocess|prepare_data)\w*$",
-}
-_SAYS = {name: re.compile(form, re.IGNORECASE) for name, form in _SAID.items()}
-_FILES = {name: re.compile(form) for name, form in _RUNS.items()}
-_FUNCTIONS = {name: re.compile(form) for name, form in _NAMED.items()}
-MOST = 300
+LIMIT = 300  # characters of a line
+_REGEXES = forms.regexes("live/watch/phases")
 
 
-def said(line: str) -> str:
-    """The phase that a line announces; empty where it names none, or its end."""
-    text = line[-MOST:] if "\r" in line else line[:MOST]
-    if _OVER.search(text):
+def _of(kind: str) -> dict[str, re.Pattern[str]]:
+    return {name.removeprefix(kind): regex for name, regex in _REGEXES.items() if name.startswith(kind)}
+
+
+_LINES, _FILES, _FUNCTIONS = _of("line-"), _of("file-"), _of("function-")
+
+
+def of_line(line: str) -> str:
+    """Return the phase that a line announces; empty if it announces none, or the end of one."""
+    text = line[-LIMIT:] if "\r" in line else line[:LIMIT]
+    if _REGEXES["over"].search(text):
         return ""
-    return next((name for name, form in _SAYS.items() if form.search(text)), "")
+    return next((name for name, regex in _LINES.items() if regex.search(text)), "")
 
 
-def runs(frames: Iterable[tuple[str, int, str]]) -> str:
-    """The phase that a stack stands in."""
-    found = list(frames)
-    for name, form in _FILES.items():
-        if any(form.search(file.replace("\\", "/")) for file, _, _ in found):
+def of_frames(frames: Iterable[tuple[str, int, str]]) -> str:
+    """Return the phase of a stack."""
+    rows = list(frames)
+    for name, regex in _FILES.items():
+        if any(regex.search(file.replace("\\", "/")) for file, _, _ in rows):
             return name
-    for name, form in _FUNCTIONS.items():
-        if any(form.match(function.rsplit(".", 1)[-1]) for _, _, function in found):
+    for name, regex in _FUNCTIONS.items():
+        if any(regex.match(function.rsplit(".", 1)[-1]) for _, _, function in rows):
             return name
     return ""

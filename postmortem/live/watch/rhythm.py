@@ -1,9 +1,9 @@
-"""How long a run may be silent, by its own earlier quiet; and when it stands still.
+"""How long a run may make no progress, by its own earlier quiet; and when it hangs.
 
     Rhythm: steps every 2 s, once 40 s of evaluation   ->   60 s between steps, 300 s in an evaluation
-    Judge:  quiet for longer, and two looks without a sign of life   ->   still
+    Judge:  quiet for longer, and two looks without activity   ->   still
 
-Pure: it is told the time, whether anything moved, and what a look at the processes sees.
+Pure: the caller provides the time, whether anything moved, and a look at the processes.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from typing import Generic, TypeVar
 from postmortem.live.watch import phases
 
 S = TypeVar("S")
-GAPS = 256  # of the latest, by which the usual one is known
-NAMED = 5.0  # a phase that may be silent, and the time before the first step, have so many times the patience
-LONGER = 1.5  # than the longest earlier quiet of the kind
-STRONG, WEAK = 10.0, 5.0  # for so many times the patience signs of life are believed
+GAPS = 256  # latest ones, which determine the usual one
+NAMED = 5.0  # factor of the patience in a phase that may be silent, and before the first step
+LONGER = 1.5  # factor of the longest earlier quiet
+STRONG, WEAK = 10.0, 5.0  # times the patience for which activity prevents a hang
 ABSENT = 10.0  # seconds from one round to the next
 BACK_OFF = 30.0  # seconds between two looks, at most
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the user may choose."""
+    """The user's choices."""
 
-    patience: float = 60.0  # seconds of quiet that never count
-    factor: float = 4.0  # times the usual time from one sign of progress to the next
+    patience: float = 60.0  # minimum quiet time before a hang is reported (seconds)
+    factor: float = 4.0  # minimum quiet time as a multiple of the usual quiet time
     again: float = 5.0  # seconds from the first look to the second
 
 
 class Rhythm:
-    """The times between signs of progress, and the longest of each phase."""
+    """The times between signs of progress, and the longest one of each phase."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -44,25 +44,23 @@ class Rhythm:
         self.longest: dict[str, float] = {}
 
     def learn(self, gap: float, phase: str) -> None:
-        if gap < 0:
-            return
-        self._gaps.append(gap)
-        self.usual = sorted(self._gaps)[int(0.9 * (len(self._gaps) - 1))]
-        self.longest[phase] = max(gap, self.longest.get(phase, 0.0))
+        if gap >= 0:
+            self._gaps.append(gap)
+            self.usual = sorted(self._gaps)[int(0.9 * (len(self._gaps) - 1))]
+            self.longest[phase] = max(gap, self.longest.get(phase, 0.0))
 
     def patience(self, phase: str) -> float:
-        """How long the run may be silent in this phase."""
+        """Return how long the run may be quiet in this phase."""
         least = self.settings.patience
         ordinary = max(least, self.settings.factor * self.usual, LONGER * self.longest.get("", 0.0))
         if not phase and self.begun:
             return ordinary
-        known = max(self.longest.values(), default=0.0)
-        return max(ordinary, NAMED * least, LONGER * known)
+        return max(ordinary, NAMED * least, LONGER * max(self.longest.values(), default=0.0))
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
-    """Why a run that prints nothing is not taken to stand still."""
+class Activity:
+    """Why a run that prints nothing does not hang."""
 
     why: str
     strong: bool = True
@@ -70,50 +68,49 @@ class Sign:
 
 @dataclass
 class Judge(Generic[S]):
-    """Moving, quiet, alive or still. `look` sees the processes, `compare` two looks."""
+    """Moving, quiet, alive or still. `look` looks at the processes, `compare` compares two looks."""
 
     rhythm: Rhythm
     look: Callable[[], S]
-    compare: Callable[[S, S, float], Sign | None]
+    compare: Callable[[S, S, float], Activity | None]
     phase_of: Callable[[S], str] = lambda _: ""
-    last: float = 0.0  # when anything moved
+    last: float = 0.0  # time of the last progress
     state: str = "moving"
-    sign: Sign | None = None
+    activity: Activity | None = None
     phase: str = phases.START
-    _before: str = phases.START  # the phase in which it was quiet
+    _phase_before: str = phases.START
     _seen: tuple[float, S] | None = None
-    _alive: float = float("-inf")
+    _active_at: float = float("-inf")
     _pause: float = 0.0
     _ticked: float = 0.0
 
     def begin(self, last: float, phase: str) -> None:
-        """Say when anything moved before the first round."""
-        self.last, self.phase, self._before = last, phase, phase
+        """Set the time and phase of the last progress before the first round."""
+        self.last, self.phase, self._phase_before = last, phase, phase
 
     def patience(self) -> float:
         return self.rhythm.patience(self.phase)
 
     def tick(self, now: float, moved: bool, phase: str) -> str:
-        """The state after this round. `phase` is what the last lines name. Time in which nobody looked (this
-        process was stopped, or had much to read) counts for nothing."""
+        """Return the state after this round. `phase` is that of the last lines. Time between two rounds in which
+        this process was stopped, or had much to read, is not counted."""
         absent = now - self._ticked
         if self._ticked and absent > ABSENT:
             self.last = min(now, self.last + absent)
         self._ticked = now
         if moved:
-            self.rhythm.learn(now - self.last, self._before)
-            self.last, self._seen, self._alive, self._pause = now, None, float("-inf"), 0.0
-            self.state, self.phase, self._before, self.sign = "moving", phase, phase, None
-            return self.state
-        quiet = now - self.last
-        if self.state != "still":
+            self.rhythm.learn(now - self.last, self._phase_before)
+            self.last, self._seen, self._active_at, self._pause = now, None, float("-inf"), 0.0
+            self.state, self.phase, self._phase_before, self.activity = "moving", phase, phase, None
+        elif self.state != "still":
+            quiet = now - self.last
             self.state = "quiet" if quiet >= self.patience() else "moving"
             if self.state == "quiet":
-                self._suspect(now, quiet)
+                self._examine(now, quiet)
         return self.state
 
-    def _suspect(self, now: float, quiet: float) -> None:
-        """It has been silent for longer than it may: look, and look again."""
+    def _examine(self, now: float, quiet: float) -> None:
+        """Look at a run that has been quiet for longer than it may, and look again later."""
         if self._seen is None:
             self._take(now, self.look())
             return
@@ -121,22 +118,22 @@ class Judge(Generic[S]):
         if now - at < self.rhythm.settings.again + self._pause:
             return
         seen = self.look()
-        self.sign = self.compare(before, seen, now - at)
+        self.activity = self.compare(before, seen, now - at)
         self._take(now, seen)
-        limit = self.patience() * (STRONG if self.sign and self.sign.strong else WEAK)
-        if self.sign and quiet < limit:
-            self._alive = now
+        limit = self.patience() * (STRONG if self.activity and self.activity.strong else WEAK)
+        if self.activity and quiet < limit:
+            self._active_at = now
             self._pause = min(BACK_OFF, 2 * self._pause + 1)
             self.state = "alive"
-        elif quiet < self.patience():  # the code tells of a phase that may be silent
+        elif quiet < self.patience():  # the code is in a phase that may be silent
             self.state = "quiet"
-        elif not self.sign and now - self._alive < self.patience() / 2:
-            self._pause = 0.0  # it worked a moment ago, and has the same right to be silent for a while
+        elif not self.activity and now - self._active_at < self.patience() / 2:
+            self._pause = 0.0  # it worked a moment ago, and may be idle for a while
             self.state = "quiet"
         else:
             self.state = "still"
 
     def _take(self, now: float, seen: S) -> None:
         self._seen = (now, seen)
-        if not self.phase and (named := self.phase_of(seen)):
-            self.phase = self._before = named
+        if not self.phase and (phase := self.phase_of(seen)):
+            self.phase = self._phase_before = phase

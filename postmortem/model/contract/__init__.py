@@ -1,10 +1,10 @@
-"""The shape of what programs read: the incident document, its brief, a row of its events, and a comparison of
+"""The shapes for programs: the incident document, its brief, a row of its events, and a comparison of
 two runs, as plain types.
 
     from postmortem.model.contract import Document      # a TypedDict, for type checkers and editors
     postmortem schema incident                    # the same as JSON Schema
 
-Below each field stands what it is, its unit, and when it is null. `scripts/contract.py` writes `schemas/`
+The docstring of each field states its meaning, its unit, and when it is null. `scripts/contract.py` writes `schemas/`
 and the tables of `docs/contract.md` from these words.
 """
 

@@ -11,7 +11,7 @@ SCHEMA: Literal["postmortem/brief/1"] = "postmortem/brief/1"
 
 
 class Blamed(TypedDict):
-    """The document's `verdict.culprit`, without what is empty; `more` counts what long lists lost."""
+    """The document's `verdict.culprit`, without empty fields; `more` counts what long lists lost."""
 
     ranks: NotRequired[list[Count]]
     """Global ranks, ascending"""
@@ -46,7 +46,7 @@ class Link(TypedDict):
     """One link of the causal chain; an empty field is absent."""
 
     role: Role
-    """The root is a `cause`; what follows from it is a `symptom`"""
+    """The root is a `cause`; a consequence is a `symptom`"""
     who: NotRequired[str]
     """For people: `rank 3 on node-b`"""
     pattern: str
@@ -61,7 +61,7 @@ class Wanted(TypedDict):
     """Evidence that would decide between the readings that remain."""
 
     what: str
-    """What to get"""
+    """The evidence to get"""
     how: str
     """The command or switch that yields it"""
 
@@ -88,47 +88,47 @@ class More(TypedDict):
 
 
 class Brief(TypedDict):
-    """The verdict for agents and chat. Texts are shortened, long lists cut; what is empty is absent."""
+    """The verdict for agents and chat. Texts are shortened, long lists cut; empty fields are absent."""
 
     schema: Literal["postmortem/brief/1"]
     """The version of this shape"""
     outcome: Outcome
     """As in the incident document"""
     category: Category | None
-    """What the job died of; null where nothing tells"""
+    """Category of the failure; null if unknown"""
     pattern: str | None
     """Id of the root's pattern; null where there is no root"""
     confidence: Confidence
     """How sure the verdict is"""
     headline: str
-    """Who, what, where and when, in one sentence"""
+    """Culprit, failure, place and time in one sentence"""
     culprit: NotRequired[Blamed]
-    """Absent where nobody is to blame"""
+    """Absent if there is no culprit"""
     attempt: NotRequired[Count]
     """The attempt that the verdict is about, where there were several"""
     collective: NotRequired[str]
-    """What the ranks were stuck in, in one sentence"""
+    """The collective in which the ranks were stuck, in one sentence"""
     attempts: NotRequired[list[str]]
     """A sentence for each of the last attempts, where there were several"""
     because: NotRequired[list[str]]
     """The reasons, most telling first"""
     actions: NotRequired[list[str]]
-    """What to do, most urgent first"""
+    """Next steps, most urgent first"""
     evidence: NotRequired[list[Proof]]
     """Lines of proof, strongest first"""
     chain: NotRequired[list[Link]]
-    """The root and what follows from it"""
+    """The root and its consequences"""
     missing: NotRequired[list[Wanted]]
     """Evidence to get next"""
     incomplete: NotRequired[str]
-    """What was not read, where anything was not"""
+    """Input that was not read, if any"""
     fingerprint: str | None
     """As in the incident document"""
     job: NotRequired[str]
-    """Of what `--notify` sends alone: as the launcher or the scheduler names it"""
+    """Only in messages of `--notify`: as the launcher or the scheduler names it"""
     report: NotRequired[str]
-    """Of what `--notify` sends alone: where the report is, as `--report-url` says"""
+    """Only in messages of `--notify`: address of the report, from `--report-url`"""
     history: NotRequired[str]
     """How often the same was seen before, where the verdict was filed: one sentence"""
     more: NotRequired[More]
-    """What was left out"""
+    """Counts of omitted entries"""

@@ -1,4 +1,4 @@
-"""`postmortem diff --format json`: what differs between two runs."""
+"""`postmortem diff --format json`: the differences of two runs."""
 
 from __future__ import annotations
 
@@ -11,84 +11,84 @@ SCHEMA: Literal["postmortem/diff/1"] = "postmortem/diff/1"
 
 
 class Side(TypedDict):
-    """One of the two."""
+    """One of the two runs."""
 
     path: str
     """As it was given"""
     logs: bool
-    """Whether its logs were read; false of a document, which quotes but a few of their lines"""
+    """Whether its logs were read; false for a document, which quotes only a few of their lines"""
     outcome: Outcome
     """As in the incident document"""
     category: Category | None
-    """What it died of; null where nothing tells"""
+    """Kind of failure; null if unknown"""
     pattern: str | None
-    """Id of the root's pattern; null where there is no root"""
+    """Id of the root's pattern; null without a root"""
     fingerprint: str | None
     """As in the incident document"""
     headline: str
     """Of its verdict"""
     world_size: Count | None
-    """Number of ranks; null where nothing tells"""
+    """Number of ranks; null if unknown"""
     hosts: list[str]
     """By name"""
     step_s: Seconds | None
-    """Seconds of a step, the median; null where no stamped lines tell"""
+    """Median seconds of a step; null without timestamped steps"""
 
 
 class Differs(TypedDict):
-    """One thing that differs."""
+    """One difference."""
 
     kind: Difference
     """For filters"""
     name: str
-    """Of the version or the setting; otherwise what differs, in a word"""
+    """Of the version or the setting; otherwise of the difference"""
     a: str | None
-    """What the first has, as people say it; null where it has none"""
+    """Value of the first, for people; null without one"""
     b: str | None
-    """What the second has"""
+    """Value of the second"""
     matters: bool
-    """Whether it tells more than that these are two runs"""
+    """Whether it is more than the usual difference of two runs"""
     text: str
     """One sentence"""
 
 
 class OnlyIn(TypedDict):
-    """A line that one of them has, and the other has none of its form."""
+    """A line of one run whose form does not occur in the other."""
 
     only_in: Literal["a", "b"]
-    """Who has it"""
+    """The run that has it"""
     text: str
     """The line, secrets masked"""
     ranks: list[Count]
-    """Who printed it, ascending; empty where nothing tells"""
+    """Ranks that printed it, ascending; empty if unknown"""
     source: str
     """`path` of its source"""
     line: LineNumber | None
     """Counts from 1; null in binary and JSON files"""
     step: Count | None
-    """The training step that was told last in front of it"""
+    """The last training step printed before it"""
     time: Time | None
-    """On the job's one clock, of it or of the last line in front of it that has one; null where none has"""
+    """Time on the job's one clock, of it or of the last line before it that has one; null without any"""
     trouble: bool
-    """Whether it tells of trouble"""
+    """Whether it reports trouble"""
 
 
 class Comparison(TypedDict):
-    """What differs between two runs, the most telling first."""
+    """The differences of two runs, the most significant first."""
 
     schema: Literal["postmortem/diff/1"]
     """The version of this shape"""
     differs: bool
-    """Whether anything that differs matters"""
+    """Whether any difference matters"""
     headline: str
-    """The most telling of it, in one sentence"""
+    """The most significant differences in one sentence"""
     a: Side
     """The first"""
     b: Side
     """The second"""
     differences: list[Differs]
-    """The most telling first, at most 100"""
+    """The most significant first, at most 100"""
     lines: list[OnlyIn]
-    """The first lines that one has and the other lacks, trouble first, at most 12 of each"""
+    """The first lines that only one run has, trouble first, at most 12 of each"""
     uncompared: list[str]
-    """What could not be compared, a sentence each"""
+    """Parts that could not be compared, a sentence each"""

@@ -9,16 +9,16 @@ from postmortem.model.contract.words import Count, LineNumber, Seconds, Time
 
 
 class EventRow(TypedDict):
-    """One event of the timeline. Rows stand by time, those without a time last."""
+    """One event of the timeline. Rows are sorted by time, those without a time last."""
 
     time: Time | None
     """On the job's one clock, UTC, to the microsecond; null where no clock places the event"""
     uncertainty_s: Seconds | None
     """One standard deviation of `time`, in seconds; null where `time` is"""
     rank: Count | None
-    """Global rank; null where no line tells whose it is"""
+    """Global rank; null if unknown"""
     host: str | None
-    """Null where no line tells it"""
+    """Null if unknown"""
     kind: str | None
     """`pattern`, `exception`, `stack`, `line`, …; null where the rows come from a document alone"""
     severity: Severity

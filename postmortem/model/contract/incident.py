@@ -1,4 +1,4 @@
-"""The incident document: `--format json`, what the HTML report embeds, and `Incident.document`."""
+"""The incident document: `--format json`, the document embedded in the HTML report, and `Incident.document`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Finding(TypedDict):
     id: str
     """`f1` is the root of the chain; `o1` counts `findings`"""
     pattern: str
-    """Id of the pattern; `postmortem explain` tells more of it"""
+    """Id of the pattern; `postmortem explain` describes it"""
     title: str
     """The pattern's title"""
     role: Role
@@ -45,7 +45,7 @@ class Finding(TypedDict):
     explains: list[str]
     """`id` of the links that follow from it"""
     because: str
-    """Why it plays this part, or what the pattern means"""
+    """The reason for its role, or the meaning of the pattern"""
     evidence: list[Count]
     """Indices into `verdict.evidence`"""
     count: Count
@@ -53,10 +53,10 @@ class Finding(TypedDict):
 
 
 class Alternative(TypedDict):
-    """Another cause, and what decides against it."""
+    """Another cause, and the reason against it."""
 
     category: Category | None
-    """What the job would have died of"""
+    """The category that the failure would have had"""
     pattern: str
     """Id of the pattern"""
     ranks: list[Count]
@@ -77,7 +77,7 @@ class Unexplained(TypedDict):
     where: str
     """`path:line`"""
     because: str
-    """The fact that stands against it"""
+    """The fact against it"""
 
 
 class Rank(TypedDict):
@@ -86,13 +86,13 @@ class Rank(TypedDict):
     rank: Count
     """Global rank"""
     host: str | None
-    """Null where nothing tells it"""
+    """Null if unknown"""
     pid: Count | None
-    """Its first process; null where nothing tells it"""
+    """Its first process; null if unknown"""
     state: RankState
-    """`cause` failed first; `victim` ended for it; `silent` told neither an error nor its end"""
+    """`cause` failed first; `victim` ended for it; `silent` reported neither an error nor its end"""
     exit: str | None
-    """A word: the signal's name or the exit code, `SIGKILL`, `1`; null where nothing tells it"""
+    """A word: the signal's name or the exit code, `SIGKILL`, `1`; null if unknown"""
     last_step: int | None
     """The highest training step that it printed"""
     last_collective: str | None
@@ -132,16 +132,16 @@ class LibraryFrame(TypedDict):
 
 
 class Stack(TypedDict):
-    """Ranks whose own frames are the same; the odd ones first."""
+    """Ranks with the same frames of their own; the odd ones first."""
 
     ranks: list[Count]
     """Ascending"""
     pids: list[Count]
-    """Processes whose rank is not known"""
+    """Processes of unknown rank"""
     count: Count
     """How many stacks are in the group"""
     collective: str | None
-    """The collective that they stand in"""
+    """The collective they are in"""
     code: str | None
     """The user's line, `file:line`"""
     how: str
@@ -158,7 +158,7 @@ class Clock(TypedDict):
     """How the clock of one host and kind of stamp was compared with the job's."""
 
     host: str | None
-    """Null where no line tells whose clock it is"""
+    """Null if no line names the host"""
     kind: ClockKind
     """`absolute` stamps name their zone, `naive` ones do not, `boot` ones count from the boot"""
     zone_s: float | None
@@ -176,7 +176,7 @@ class Clock(TypedDict):
     state: ClockState
     """`refused` was not corrected"""
     reason: str
-    """What it was found from, and what is doubtful about it"""
+    """Its source, and the doubts about it"""
     sources: list[str]
     """`path` of the sources that it stamped"""
 
@@ -189,13 +189,13 @@ class Source(TypedDict):
     kind: str
     """`console`, `agent`, `kernel`, `flight-recorder`, `stack`, `scheduler`, …; kinds are added"""
     host: str | None
-    """Where a name tells it"""
+    """If a file or folder name has it"""
     rank: Count | None
-    """Where a name tells it"""
+    """If a file or folder name has it"""
     local_rank: Count | None
-    """Where a name tells it"""
+    """If a file or folder name has it"""
     attempt: Count | None
-    """Where a name tells it"""
+    """If a file or folder name has it"""
     bytes: Count
     """Its size when unpacked"""
     events: Count
@@ -221,18 +221,18 @@ class Ledger(TypedDict):
     bytes: Count
     """All that was given"""
     scanned: Count
-    """What was read"""
+    """Bytes that were read"""
     skipped: list[Skipped]
-    """What was not, by path"""
+    """Bytes that were not read, by path"""
 
 
 class Job(TypedDict):
     """The job that the verdict is about."""
 
     id: str | None
-    """As the launcher or the scheduler names it; null where nobody does"""
+    """As the launcher or the scheduler names it; null if neither does"""
     world_size: Count | None
-    """Number of ranks; null where neither a line nor the ranks tell it"""
+    """Number of ranks; null if neither a line nor the ranks show it"""
     hosts: list[str]
     """By name"""
     torch: str | None
@@ -244,31 +244,31 @@ class Job(TypedDict):
 
 
 class OtherJob(TypedDict):
-    """Another job whose logs were given."""
+    """Another job in the given logs."""
 
     id: str | None
     """As in `job`"""
     outcome: Outcome
-    """What became of it"""
+    """Its outcome"""
     category: Category | None
-    """What it died of"""
+    """Category of its failure"""
     headline: str
     """One sentence"""
 
 
 class Replay(TypedDict):
-    """What `postmortem replay` takes over."""
+    """Input of `postmortem replay`."""
 
     scenario: str | None
     """Name of the scenario that re-creates the failure; null where none does"""
     arguments: dict[str, int | float | str]
-    """Its parameters as the logs tell them; durations in seconds"""
+    """Its parameters, from the logs; durations in seconds"""
     result: NotRequired[dict[str, Any]]
-    """What `postmortem replay --attach` found; its shape is not part of the contract yet"""
+    """Result of `postmortem replay --attach`; its shape is not part of the contract yet"""
 
 
 class Tool(TypedDict):
-    """What wrote the document."""
+    """The program that wrote the document."""
 
     version: str
     """Of postmortem"""
@@ -277,7 +277,7 @@ class Tool(TypedDict):
 
 
 class Seen(TypedDict):
-    """What the history told of the same failure when the verdict was filed; the verdict itself does not
+    """Earlier occurrences of the same failure in the history; the verdict itself does not
     count."""
 
     incidents: Count
@@ -297,7 +297,7 @@ class Seen(TypedDict):
     there: NotRequired[Count]
     """In how many of them"""
     note: NotRequired[str]
-    """The latest note that somebody attached to one of them: what helped"""
+    """The latest note attached to one of them, such as the remedy"""
     noted: NotRequired[Time]
     """When it was written"""
 
@@ -317,13 +317,13 @@ class Document(TypedDict):
     schema: Literal["postmortem/incident/1"]
     """The version of this shape"""
     verdict: Verdict
-    """What failed, why, and what to do"""
+    """The failure, its cause, and the next steps"""
     chain: list[Finding]
-    """The root, what confirms it, and what follows from it; without a root, the complaints"""
+    """The root, its confirmations and its consequences; without a root, the complaints"""
     alternatives: list[Alternative]
     """Other causes"""
     unexplained: list[Unexplained]
-    """What the root does not account for"""
+    """Findings that the root does not explain"""
     findings: list[Finding]
     """All that was observed, causes first, at most 200"""
     processes: list[Process]
@@ -331,7 +331,7 @@ class Document(TypedDict):
     ranks: list[Rank]
     """A view of the processes by rank: by number, at most 20,000"""
     stacks: list[Stack]
-    """Where the ranks stood, at most 32 groups; empty where one rank's traceback is all that is known"""
+    """Stacks of the ranks, at most 32 groups; empty where one rank's traceback is all that is known"""
     clocks: list[Clock]
     """How clocks were compared"""
     sources: list[Source]
@@ -347,14 +347,14 @@ class Document(TypedDict):
     other_jobs: list[OtherJob]
     """The other jobs among the logs"""
     replay: Replay
-    """What a replay takes over"""
+    """Input of a replay"""
     fingerprint: str | None
     """The same for the same failure at other times, in other files, on other hosts; where hardware is at
-    fault, a second part behind a hyphen tells which. Begins with the number of its scheme (`2.`): values of
+    fault, a second part after a hyphen distinguishes them. Begins with the number of its scheme (`2.`): values of
     two schemes can not be compared. Null where there is no root"""
     history: NotRequired[Seen]
     """Where the verdict was filed (`--history`): how often the same was seen before"""
     tool: Tool
-    """What wrote the document"""
+    """The program that wrote the document"""
     trace: list[TraceStep]
     """How the verdict came about, at most 500 notes; for people"""

@@ -9,7 +9,7 @@ from postmortem.model.contract.words import Count, LineNumber, Time
 
 
 class LastLine(TypedDict):
-    """Where the last line of a rank stands."""
+    """Address of a line."""
 
     source: str
     """`path` of its source"""

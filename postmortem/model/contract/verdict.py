@@ -9,7 +9,7 @@ from postmortem.model.contract.words import ActionKind, Category, Count, LineNum
 
 
 class Culprit(TypedDict):
-    """Who or what is to blame; empty where nobody is."""
+    """The entities at fault; empty if there are none."""
 
     ranks: list[Count]
     """Global ranks, ascending"""
@@ -39,7 +39,7 @@ class Evidence(TypedDict):
     uncertainty_s: Seconds | None
     """One standard deviation of `time`, in seconds; null where no clock places the line"""
     rank: Count | None
-    """Whose line it is, or the one rank that it speaks of"""
+    """The rank that wrote the line, or the one rank it names"""
     host: str | None
     """Host of the line, or of its rank"""
     pattern: str | None
@@ -49,33 +49,33 @@ class Evidence(TypedDict):
     context: list[str]
     """The lines around it, itself included; may be empty"""
     context_before: Count
-    """How many of `context` stand before it"""
+    """Number of `context` lines before it"""
 
 
 class Action(TypedDict):
-    """What to do now."""
+    """A next step."""
 
     kind: ActionKind
-    """For filters; `none` where the text alone tells"""
+    """For filters; `none` if only the text applies"""
     text: str
     """A sentence with the exact command or switch"""
 
 
 class Missing(TypedDict):
-    """Evidence that would decide between the readings that remain. What could not be read stands first;
+    """Evidence that would decide between the readings that remain. Unreadable files come first;
     nothing that is here is asked for."""
 
     what: str
-    """What to get"""
+    """The evidence to get"""
     would_tell: str
-    """What it would decide"""
+    """The question it would decide"""
     how: str
     """The exact command or switch that yields it"""
 
 
 class Collective(TypedDict):
     """The collective that ranks were stuck in, as watchdogs, flight recorders, fingerprints, stacks and
-    tracebacks tell it. Of a rank in none of `entered`, `missing` and `elsewhere` nothing is known. Numbers of
+    tracebacks show it. Of a rank in none of `entered`, `missing` and `elsewhere` nothing is known. Numbers of
     two groups have nothing to do with each other. At most 1,024 ranks are listed."""
 
     op: str | None
@@ -91,7 +91,7 @@ class Collective(TypedDict):
     numel_out: Count | None
     """Elements that each rank gets out"""
     dtype: str | None
-    """Type of the elements, in the words of whoever tells"""
+    """Type of the elements, as the source of the line writes it"""
     timeout_s: Seconds | None
     """The timeout that was set, in seconds"""
     waited_s: Seconds | None
@@ -107,22 +107,22 @@ class Collective(TypedDict):
 
 
 class Verdict(TypedDict):
-    """What failed, why, and what to do."""
+    """The failure, its cause, and the next steps."""
 
     outcome: Outcome
     """`recovered` failed and went well later; `undetermined` may be either"""
     category: Category | None
-    """What the job died of; null where nothing tells"""
+    """Category of the failure; null if unknown"""
     pattern: str | None
     """Id of the root's pattern; null where there is no root"""
     confidence: Confidence
     """How sure the verdict is, see `docs/confidence.md`"""
     headline: str
-    """Who, what, where and when, in one sentence"""
+    """Culprit, failure, place and time in one sentence"""
     culprit: Culprit
-    """Who or what is to blame"""
+    """The entities at fault"""
     attempt: NotRequired[Count | None]
-    """The attempt that it is about, where there were several; null where nobody numbers them"""
+    """The attempt that it is about, where there were several; null if they have no numbers"""
     because: list[str]
     """The reasons, most telling first"""
     evidence: list[Evidence]
@@ -130,17 +130,17 @@ class Verdict(TypedDict):
     collective: NotRequired[Collective]
     """Where the verdict is a hang or a mismatch, or ranks timed out"""
     actions: list[Action]
-    """What to do, most urgent first; empty where all is well"""
+    """Next steps, most urgent first; empty for a healthy run"""
     missing: list[Missing]
     """Evidence to get next; empty where the verdict is established"""
 
 
 class Attempt(TypedDict):
-    """One life of the job. Its number is torchrun's, or counted where nobody counts: behind a launcher's
+    """One attempt of the job. Its number is torchrun's, otherwise counted: after a launcher's
     report of a death, or behind the scheduler's stop of the whole job, where the ranks begin anew."""
 
     number: Count | None
-    """From 0; null where there was but one and nobody numbers it"""
+    """From 0; null if there was one without a number"""
     begin: Time | None
     """Null where the first line that is known of it is one from its middle"""
     end: Time | None
@@ -152,10 +152,10 @@ class Attempt(TypedDict):
     hosts: list[str]
     """Hosts to blame, at most 64"""
     category: Category | None
-    """What it died of"""
+    """Category of its failure"""
     pattern: str | None
     """Id of its root's pattern"""
     why: str | None
     """In one sentence; null where nothing failed"""
     ended: str | None
-    """How the rank at fault ended, otherwise the job; null where nothing tells"""
+    """How the rank at fault ended, otherwise the job; null if unknown"""

@@ -1,4 +1,4 @@
-"""Plain types with what JSON Schema says of them beyond their type: closed vocabularies, times, counts."""
+"""Plain types with their constraints in JSON Schema: closed vocabularies, times, counts."""
 
 from __future__ import annotations
 

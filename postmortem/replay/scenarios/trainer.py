@@ -1,6 +1,6 @@
-"""Shared by the training scripts of this folder: options, log formats, process group, model, data and training loop.
+"""Shared by the jobs of this folder: options, log formats, process group, model, data and training loop.
 
-The file is copied next to each script and imported as `trainer`. It imports nothing of this package.
+A job and this file are written into one script, which imports nothing of this package.
 """
 
 from __future__ import annotations
@@ -31,61 +31,39 @@ FEATURES, CLASSES, BATCH = 32, 10, 8
 EXIT_DELAY_S = 0.5
 
 
-# ── log formats ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @dataclass(frozen=True)
 class Style:
-    """The log format of a code base: `line` is the format of each line, `step` formats the progress,
-    `ranks` are the ranks that log progress (all, first, last)."""
+    """The log format of a code base: of each line, and of the progress (see `Job.report`)."""
 
     line: str
-    step: Callable[[int, int, float, float], str]
+    progress: str
     stream: str = "stderr"
-    ranks: str = "all"
+    ranks: str = "all"  # all, first or last: the ranks that log progress
 
 
-def _bar(step: int, steps: int, loss: float, elapsed: float) -> str:
-    full = 20 * (step + 1) // steps
-    clock = f"{int(elapsed) // 60:02d}:{int(elapsed) % 60:02d}"
-    percent = 100 * (step + 1) // steps
-    return f"{percent:3d}%|{'█' * full}{' ' * (20 - full)}| {step + 1}/{steps} [{clock}, loss={loss:.3f}]"
-
-
-def _hf(step: int, steps: int, loss: float, elapsed: float) -> str:
-    return str({"loss": round(loss, 4), "learning_rate": 0.01, "epoch": round(step / steps, 2)})
-
-
-def _megatron(step: int, steps: int, loss: float, elapsed: float) -> str:
-    return (
-        f" iteration {step + 1:8d}/{steps:8d} | consumed samples: {BATCH * (step + 1):12d} | elapsed time per iteration"
-        f" (ms): {1000 * elapsed / (step + 1):.1f} | learning rate: 1.000E-02 | lm loss: {loss:.6E} | number of "
-        f"nan iterations: 0 |"
-    )
-
-
-def _imagenet(step: int, steps: int, loss: float, elapsed: float) -> str:
-    return f"Epoch: [0][{step:3d}/{steps}]\tTime {elapsed / (step + 1):6.3f}\tLoss {loss:.4e}"
-
-
-def _json(step: int, steps: int, loss: float, elapsed: float) -> str:
-    return json.dumps({"step": step, "loss": round(loss, 4), "elapsed_s": round(elapsed, 2)})
-
-
-LOGGING = "{asctime} {levelname} [rank{rank}] train: {message}"
-ISO = "{iso} | {levelname:<8} | rank={rank} | {message}"
 STYLES = {
-    "bare": Style("{message}", lambda s, n, x, t: f"step {s} loss {x:.4f}", "stdout"),
-    "logging": Style(LOGGING, lambda s, n, x, t: f"epoch 0 step {s} loss {x:.4f}"),
-    "iso": Style(ISO, lambda s, n, x, t: f"step={s} loss={x:.5f} lr=1.0e-02"),
-    "imagenet": Style("{message}", _imagenet, "stdout"),
-    "bracket": Style(
-        "[{date}] [rank {rank}/{world}] {message}", lambda s, n, x, t: f"batch {s}/{n} - loss: {x:.3f}", "stdout"
+    "bare": Style("{message}", "step {step} loss {loss:.4f}", "stdout"),
+    "logging": Style("{asctime} {levelname} [rank{rank}] train: {message}", "epoch 0 step {step} loss {loss:.4f}"),
+    "iso": Style("{iso} | {levelname:<8} | rank={rank} | {message}", "step={step} loss={loss:.5f} lr=1.0e-02"),
+    "imagenet": Style("{message}", "Epoch: [0][{step:3d}/{steps}]\tTime {step_s:6.3f}\tLoss {loss:.4e}", "stdout"),
+    "bracket": Style("[{date}] [rank {rank}/{world}] {message}", "batch {step}/{steps} - loss: {loss:.3f}", "stdout"),
+    "megatron": Style(
+        "[{date}] {message}",
+        " iteration {done:8d}/{steps:8d} | consumed samples: {samples:12d} | elapsed time per iteration (ms): {ms:.1f}"
+        " | learning rate: 1.000E-02 | lm loss: {loss:.6E} | number of nan iterations: 0 |",
+        "stdout",
+        "last",
     ),
-    "megatron": Style("[{date}] {message}", _megatron, "stdout", "last"),
-    "hf": Style("{levelname}:train:{message}", _hf, "stdout", "first"),
-    "json": Style("json", _json, "stdout"),
-    "bar": Style("{asctime} - {levelname} - train - {message}", _bar, "stderr", "first"),
+    "hf": Style(
+        "{levelname}:train:{message}", "{{'loss': {short}, 'learning_rate': 0.01, 'epoch': {epoch}}}", "stdout", "first"
+    ),
+    "json": Style("json", '{{"step": {step}, "loss": {json}, "elapsed_s": {elapsed:.2f}}}', "stdout"),
+    "bar": Style(
+        "{asctime} - {levelname} - train - {message}",
+        "{percent:3d}%|{bar:20}| {done}/{steps} [{clock}, loss={loss:.3f}]",
+        "stderr",
+        "first",
+    ),
 }
 
 
@@ -109,9 +87,6 @@ class StyleFormatter(logging.Formatter):
                 message=message, asctime=asctime, iso=iso, date=date, levelname=record.levelname, rank=rank, world=world
             )
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
-
-
-# ── a job ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def options(**own: float | str) -> argparse.Namespace:
@@ -143,8 +118,6 @@ def options(**own: float | str) -> argparse.Namespace:
 
 
 class Samples(torch.utils.data.Dataset[Tensor]):
-    """Ten thousand random samples, each made by `read`."""
-
     def __init__(self, read: Callable[[int], Tensor]) -> None:
         self.read = read
 
@@ -228,8 +201,12 @@ class Job:
         return nn.Sequential(nn.Linear(FEATURES, hidden), nn.ReLU(), nn.Linear(hidden, CLASSES))
 
     def distribute(self, model: nn.Module, **ddp: bool) -> nn.Module:
-        self.model = DistributedDataParallel(model, **ddp)
-        return self.model
+        return self.use(DistributedDataParallel(model, **ddp))
+
+    def use(self, model: nn.Module) -> nn.Module:
+        """Train this model, which may be bare, from now on."""
+        self.model, self.optimizer = model, torch.optim.SGD(model.parameters(), lr=0.01)
+        return model
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         generator = torch.Generator("cpu").manual_seed(1000 * step + self.rank)
@@ -238,11 +215,8 @@ class Job:
 
     def loader(self, read: Callable[[int], Tensor], workers: int = 1) -> Iterator[Tensor]:
         """Batches of a DataLoader whose forked workers call `read` with the index of each sample."""
-        data = Samples(read)
-        loader = torch.utils.data.DataLoader(
-            data, batch_size=BATCH, num_workers=workers, multiprocessing_context="fork"
-        )
-        return iter(loader)
+        data, fork = Samples(read), "fork"
+        return iter(torch.utils.data.DataLoader(data, BATCH, num_workers=workers, multiprocessing_context=fork))
 
     def steps(self) -> Iterator[int]:
         for step in range(self.args.steps):
@@ -250,18 +224,24 @@ class Job:
             time.sleep(self.args.pause)
             yield step
 
-    def learn(self, model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> float:
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(x), y)
+    def learn(self, x: Tensor, y: Tensor) -> float:
+        self.optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(self.model(x), y)
         loss.backward()
-        optimizer.step()
+        self.optimizer.step()
         return float(loss.detach())
 
     def report(self, step: int, loss: float, every: int = 2) -> None:
         shown = {"all": True, "first": self.rank == 0, "last": self.rank == self.world - 1}[self.style.ranks]
         if not shown or step % every:
             return
-        text = self.style.step(step, self.args.steps, loss, time.monotonic() - self.began)
+        steps, done, elapsed, short = self.args.steps, step + 1, time.monotonic() - self.began, round(loss, 4)
+        text = self.style.progress.format(
+            step=step, steps=steps, done=done, loss=loss, short=short, json=json.dumps(short), elapsed=elapsed,
+            step_s=elapsed / done, ms=1000 * elapsed / done, samples=BATCH * done, epoch=round(step / steps, 2),
+            percent=100 * done // steps, bar="█" * (20 * done // steps),
+            clock=f"{int(elapsed) // 60:02d}:{int(elapsed) % 60:02d}",
+        )  # fmt: skip
         if self.args.style == "bar":  # a progress bar ends its line with "\r"
             sys.stderr.write(f"\r{text}")
             sys.stderr.flush()
@@ -270,26 +250,18 @@ class Job:
         else:
             self.log.info("%s", text)
 
-    def train(
-        self,
-        fault: Callable[[], object] | None = None,
-        model: nn.Module | None = None,
-        inputs: Iterable[Tensor] | None = None,
-    ) -> None:
+    def train(self, fault: Callable[[], object] | None = None, inputs: Iterable[Tensor] | None = None) -> None:
         """Train to the last step. `fault` is called on the rank at fault before the step at which it fails;
         `inputs` are batches in place of random ones."""
-        for _ in self.trained(fault, model, inputs):
+        for _ in self.trained(fault, inputs):
             pass
 
     def trained(
-        self,
-        fault: Callable[[], object] | None = None,
-        model: nn.Module | None = None,
-        inputs: Iterable[Tensor] | None = None,
+        self, fault: Callable[[], object] | None = None, inputs: Iterable[Tensor] | None = None
     ) -> Iterator[int]:
         """The same, and yield each step when it is done."""
-        model = model or self.network()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        if not hasattr(self, "model"):
+            self.network()
         batches = iter(inputs) if inputs is not None else None
         for step in self.steps():
             if fault and self.fails_at(step):
@@ -297,7 +269,7 @@ class Job:
             x, y = self.batch(step)
             if batches is not None:
                 x = next(batches).to(self.device)
-            self.report(step, self.learn(model, optimizer, x, y))
+            self.report(step, self.learn(x, y))
             yield step
 
     def done(self) -> None:
@@ -318,9 +290,6 @@ class Job:
         """Write rank and step for the runner, which kills a rank at a step."""
         if folder := os.environ.get("REPLAY_CONTROL"):
             Path(folder, str(os.getpid())).write_text(f"{os.environ.get('RANK', '-1')} {step}")
-
-
-# ── start ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def run(main: Callable[[Job], None], join: bool = True, **own: float | str) -> None:

@@ -1,38 +1,41 @@
-"""Flight-recorder dumps side by side: which ranks are not in the collective in which the others wait.
+"""Flight-recorder dumps side by side: the ranks that are not in the collective in which the others wait.
 
     rank 0: last enqueued collective 19 of default_pg (gloo:all_reduce [] Float), 18 completed
     rank 2: last enqueued collective 18 of default_pg (gloo:all_reduce [26122] Float), 18 completed
 
-In: one `recorder` event for each rank that left a dump. Out: the odd ranks with the reason, or None. A
-number that all ranks have is compared; where the ring buffer has overwritten the start, or a rank left no
-dump, what is there is compared.
+Numbers that several ranks have are compared; where the ring buffer has overwritten the start, or a rank left no dump,
+the rest is compared.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from postmortem.diagnose.derive.hangs.rank_rows import odd_one_out
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
 
+Operation = tuple[str, str]  # name, sizes and types
+Numbers = dict[int, set[int]]  # by rank
+
 
 class Reading(NamedTuple):
-    """The odd ranks. `sure` is False where a dump that is not there is the only sign."""
+    """The odd ranks. `sure` is False where a missing dump is the only evidence."""
 
     pattern: str
     odd: tuple[int, ...]
     group: tuple[int, ...]  # all ranks whose dumps were compared
     because: str
     sure: bool = True
-    key: str | None = None  # the process group and the number of the collective that it is about
+    key: str | None = None  # process group and number of the collective that it is about
     number: int | None = None
 
 
 class Stuck(NamedTuple):
-    """The collective that a hang is about, as dumps show it: who had enqueued it, who is known not to have."""
+    """The collective that a hang is about: the ranks that had enqueued it, and those known not to have."""
 
     key: str
     number: int
@@ -48,33 +51,37 @@ class _Group:
     """One process group as its ranks recorded it."""
 
     key: str
-    members: set[int] = field(default_factory=set)  # by pg_config; empty where the dumps do not say
-    entries: dict[int, dict[int, tuple[str, str]]] = field(
-        default_factory=lambda: defaultdict(dict)
-    )  # number -> rank -> operation
-    last: dict[int, int] = field(default_factory=dict)  # rank -> number of the last one it enqueued
-    pending: dict[int, set[int]] = field(
-        default_factory=lambda: defaultdict(set)
-    )  # rank -> numbers that did not complete
+    members: set[int] = field(default_factory=set)  # by pg_config; empty where the dumps lack it
+    entries: dict[int, dict[int, Operation]] = field(default_factory=lambda: defaultdict(dict))  # by number and rank
+    last: dict[int, int] = field(default_factory=dict)  # rank -> number of the last that it enqueued
+    pending: Numbers = field(default_factory=lambda: defaultdict(set))  # those that did not complete
     started: dict[int, int] = field(default_factory=dict)
 
     @property
+    def ranks(self) -> tuple[int, ...]:
+        return tuple(sorted(self.last))
+
+    @property
     def stuck(self) -> int:
-        """The first collective in which a rank waits. gloo retires what failed: where nothing waits, the
-        last one anybody enqueued."""
+        """The first collective in which a rank waits; without one the last that any rank enqueued, since gloo retires
+        collectives that failed."""
         waits = [min(numbers) for numbers in self.pending.values() if numbers]
         return min(waits) if waits else max(self.last.values(), default=0)
 
     def name(self, number: int) -> str:
         """`collective 19 of group default_pg (gloo:all_reduce [] Float)`"""
         found = self.entries.get(number)
-        what = " ".join(next(iter(found.values()))).strip() if found else "not recorded"
-        return f"collective {number} of group {self.key} ({what})"
+        operation = " ".join(next(iter(found.values()))).strip() if found else "not recorded"
+        return f"collective {number} of group {self.key} ({operation})"
+
+    def reading(self, pattern: str, odd: Iterable[int], because: str, sure: bool = True) -> Reading:
+        """A statement about the collective in which the ranks are stuck."""
+        return Reading(pattern, tuple(odd), self.ranks, because, sure, self.key, self.stuck)
 
 
 def stuck_in(dumps: Mapping[int, Event]) -> Stuck | None:
-    """The one that the comparison is about; else the first in which most ranks wait."""
-    groups = dict(sorted(_groups(dumps).items()))
+    """The collective that the comparison is about; else the first in which most ranks wait."""
+    groups = _groups(dumps)
     reading = _compare(list(groups.values()), dumps)
     if reading is not None and reading.key is not None and reading.number is not None:
         return _at(groups[reading.key], reading.number)
@@ -88,9 +95,9 @@ def _at(group: _Group, number: int) -> Stuck:
     here = group.entries.get(number, {})
     operations = list(here.values())
     usual = max(operations, key=operations.count, default=("", ""))
-    missing = tuple(sorted(r for r, n in group.last.items() if n < number))
-    entered = (r for r, n in group.last.items() if n >= number and here.get(r, usual) == usual)
-    return Stuck(group.key, number, *usual, tuple(sorted(group.members)), tuple(sorted(entered)), missing)
+    missing = tuple(r for r in group.ranks if group.last[r] < number)
+    entered = tuple(r for r in group.ranks if r not in missing and here.get(r, usual) == usual)
+    return Stuck(group.key, number, *usual, tuple(sorted(group.members)), entered, missing)
 
 
 def completed(dump: Event, key: str) -> int | None:
@@ -100,58 +107,51 @@ def completed(dump: Event, key: str) -> int | None:
 
 
 def read(dumps: Mapping[int, Event]) -> Reading | None:
-    """Compare the dumps of several ranks. A difference in the program says more than a rank that is late
-    or has no dump."""
-    return _compare([group for _, group in sorted(_groups(dumps).items())], dumps)
+    """Compare the dumps of several ranks."""
+    return _compare(list(_groups(dumps).values()), dumps)
 
 
 def _compare(groups: list[_Group], dumps: Mapping[int, Event]) -> Reading | None:
-    for group in groups:
-        if (found := _differing(group)) is not None:
-            return found
     busy = {rank for group in groups for rank, numbers in group.pending.items() if numbers}
-    for group in groups:
-        if (found := _ahead(group, busy)) is not None:
-            return found
-    if (found := _behind(groups)) is not None:
-        return found
-    if (found := _empty(dumps, busy)) is not None:
-        return found
-    for look in (_left_in, _not_started, _absent):
-        for group in groups:
-            if (found := look(group)) is not None:
-                return found
-    return None
+    return next(filter(None, _readings(groups, dumps, busy)), None)
+
+
+def _readings(groups: list[_Group], dumps: Mapping[int, Event], busy: set[int]) -> Iterator[Reading | None]:
+    """Best evidence first: a difference in the program, then a rank that is late, last one without a dump."""
+    yield from map(_differing, groups)
+    yield from (_ahead(group, busy) for group in groups)
+    yield _behind(groups)
+    yield _empty(dumps, busy)
+    for compare in (_left_in, _not_started, _absent):
+        yield from map(compare, groups)
+
+
+# ── dumps to groups ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _groups(dumps: Mapping[int, Event]) -> dict[str, _Group]:
-    groups: dict[str, _Group] = {}
-    operations: dict[tuple[str, str], tuple[str, str]] = {}  # the same few, thousands of times
+    found: dict[str, _Group] = {}
     for rank, e in sorted(dumps.items()):
-        for key, said in _table(e.fields.get("groups")).items():
-            ranks = _table(said).get("ranks")
-            groups.setdefault(key, _Group(key)).members.update(ranks if isinstance(ranks, tuple) else ())
+        for key, config in _table(e.fields.get("groups")).items():
+            ranks = _table(config).get("ranks")
+            found.setdefault(key, _Group(key)).members.update(ranks if isinstance(ranks, tuple) else ())
         for key, counts in _table(e.fields.get("status")).items():
-            group = groups.setdefault(key, _Group(key))
-            if isinstance(n := _table(counts).get("enqueued"), int):
-                group.last[rank] = n
-            if isinstance(n := _table(counts).get("started"), int):
-                group.started[rank] = n
+            group = found.setdefault(key, _Group(key))
+            for name, numbers in (("enqueued", group.last), ("started", group.started)):
+                if isinstance(n := _table(counts).get(name), int):
+                    numbers[rank] = n
         for key, number, name, detail in _rows(e.fields.get("entries")):
-            groups.setdefault(key, _Group(key)).entries[number][rank] = operations.setdefault(
-                (name, detail), (name, detail)
-            )
+            found.setdefault(key, _Group(key)).entries[number][rank] = (name, detail)
         for key, number, _name, _detail in _rows(e.fields.get("pending")):
-            groups.setdefault(key, _Group(key)).pending[rank].add(number)
-    for group in groups.values():
-        _nothing_recorded(group, dumps)
-    recorded = any(group.entries for group in groups.values())
-    # the numbers of a group that only sends and receives differ between the stages of a pipeline: they
-    # compare nothing
-    return {key: group for key, group in groups.items() if group.last and (group.entries or not recorded)}
+            found.setdefault(key, _Group(key)).pending[rank].add(number)
+    for group in found.values():
+        _add_absent_members(group, dumps)
+    recorded = any(group.entries for group in found.values())
+    # the numbers of a group that only sends and receives differ between the stages of a pipeline
+    return {key: g for key, g in sorted(found.items()) if g.last and (g.entries or not recorded)}
 
 
-def _nothing_recorded(group: _Group, dumps: Mapping[int, Event]) -> None:
+def _add_absent_members(group: _Group, dumps: Mapping[int, Event]) -> None:
     """A member whose complete dump has nothing of this group never entered its first collective."""
     expected = set(dumps) if group.key == "default_pg" else group.members & set(dumps)
     for rank in expected - set(group.last):
@@ -167,81 +167,63 @@ def _rows(value: object) -> tuple[tuple[str, int, str, str], ...]:
     return value if isinstance(value, tuple) else ()
 
 
+# ── comparisons ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def _differing(group: _Group) -> Reading | None:
-    """The same number is another operation, size or type. What completed and was followed by agreement
-    was meant so."""
+    """The same number is another operation, size or type. A difference that completed, with agreement after it, was
+    intended."""
     first = None
-    for number in sorted(group.entries):
-        here = group.entries[number]
-        if len(here) < 2:
-            continue
-        if len(set(here.values())) < 2:
+    for number, here in sorted(group.entries.items()):
+        if len(here) > 1 and len(set(here.values())) < 2:
             first = None
-            continue
-        first = number if first is None else first
-        if any(number in group.pending[rank] for rank in here):
-            break
+        elif len(here) > 1:
+            first = number if first is None else first
+            if any(number in group.pending[rank] for rank in here):
+                break
     if first is None:
         return None
-    same: dict[tuple[str, str], list[int]] = defaultdict(list)
+    same: dict[Operation, list[int]] = defaultdict(list)
     for rank, operation in group.entries[first].items():
         same[operation].append(rank)
-    told = "; ".join(
-        f"{ranks_text(ranks)} in {name} {detail}".rstrip() for (name, detail), ranks in sorted(same.items())
-    )
-    return Reading(
-        "recorder-collectives-differ",
-        _odd(list(same.values())),
-        _all(group),
-        f"collective {first} of group {group.key} differs: {told}",
-        key=group.key,
-        number=first,
-    )
-
-
-def _odd(parts: list[list[int]]) -> tuple[int, ...]:
-    """The ranks outside the majority; all of them where there is none."""
-    ranks = [r for part in parts for r in part]
-    largest = max(parts, key=len)
-    return tuple(sorted(set(ranks) - set(largest) if 2 * len(largest) > len(ranks) else ranks))
+    places = "; ".join(f"{ranks_text(same[op])} in {' '.join(op)}".rstrip() for op in sorted(same))
+    odd, because = sorted(odd_one_out(same)[0]), f"collective {first} of group {group.key} differs: {places}"
+    return group.reading("recorder-collectives-differ", odd, because)._replace(number=first)
 
 
 def _ahead(group: _Group, busy: set[int]) -> Reading | None:
-    """A few ranks wait in a collective that most ranks of the group, though they wait for nothing, never
-    enqueued: it is one too many."""
+    """A few ranks wait in a collective that most ranks, which wait for nothing, never enqueued: it is one too many."""
     number = group.stuck
-    high = sorted(r for r, n in group.last.items() if n >= number)
-    low = sorted(set(group.last) - set(high))
-    if not busy.intersection(high) or busy.intersection(low) or 2 * len(high) >= len(group.last):
+    high = [r for r in group.ranks if group.last[r] >= number]
+    low = set(group.ranks) - set(high)
+    if not busy.intersection(high) or busy & low or 2 * len(high) >= len(group.last):
         return None
     because = f"only {ranks_text(high)} enqueued {group.name(number)}, the others stopped before it"
-    return _reading("recorder-collectives-differ", high, group, because)
+    return group.reading("recorder-collectives-differ", high, because)
 
 
 def _behind(groups: list[_Group]) -> Reading | None:
-    """Ranks that never enqueued what the others wait in. One that itself waits in another group is a
-    victim of that one's."""
+    """Ranks that never enqueued the collective in which the others wait. A rank that itself waits in another group is
+    a victim of that group's hang."""
     found = []
     for group in groups:
         low = {r for r, n in group.last.items() if n < group.stuck}
-        certain = any(group.pending.values())
-        if low and (certain or 2 * len(low) < len(group.last) or len(group.last) == 2):
+        certain = any(group.pending.values()) or 2 * len(low) < len(group.last) or len(group.last) == 2
+        if low and certain:
             waiting = {r for r in low for other in groups if other is not group and other.pending.get(r)}
             found.append((group, low - waiting, low & waiting))
-    found.sort(key=lambda f: (not f[1], len(f[2])))
     if not found:
         return None
-    group, free, waiting = found[0]
+    group, free, waiting = min(found, key=lambda f: (not f[1], len(f[2])))
     odd = sorted(free or waiting)
     others = ranks_text(set(group.last) - free - waiting)
     because = f"{ranks_text(odd)} last enqueued collective {group.last[odd[0]]}, {others} {group.name(group.stuck)}"
-    return _reading("recorder-rank-behind", odd, group, because)
+    return group.reading("recorder-rank-behind", odd, because)
 
 
 def _empty(dumps: Mapping[int, Event], busy: set[int]) -> Reading | None:
-    """Most ranks wait, and a few recorded nothing that still runs: these stand outside of any
-    collective. A rank that is stuck so that it cannot even write its entries (the interpreter's lock, a
-    device that hangs) leaves such a dump."""
+    """Most ranks wait, and the dumps of all others are empty: these hang outside of any collective, or cannot even
+    write entries (the interpreter's lock, a device that hangs)."""
     empty = sorted(r for r, e in dumps.items() if not _rows(e.fields.get("entries")) and r not in busy)
     if not empty or 2 * len(busy) <= len(dumps) or len(empty) + len(busy) < len(dumps):
         return None
@@ -256,42 +238,30 @@ def _left_in(group: _Group) -> Reading | None:
     gone = [r for r, n in group.last.items() if r not in inside and n > number]
     if not inside or 2 * len(inside) > len(group.last) or len(inside) + len(gone) < len(group.last):
         return None
-    because = f"{ranks_text(inside)} {'was' if len(inside) == 1 else 'were'} still in {group.name(number)}; the others went on"
-    return _reading("recorder-rank-behind", inside, group, because)
+    verb = "was" if len(inside) == 1 else "were"
+    because = f"{ranks_text(inside)} {verb} still in {group.name(number)}; the others went on"
+    return group.reading("recorder-rank-behind", inside, because)
 
 
 def _not_started(group: _Group) -> Reading | None:
-    """All enqueued it, on some GPUs it did not start: these are still busy with what was queued before
-    (NCCL only)."""
+    """All enqueued it, and on some GPUs it did not start: these are busy with earlier work (NCCL only)."""
     number = group.stuck
     if not all(number in group.pending[r] for r in group.last) or set(group.started) != set(group.last):
         return None
     idle = sorted(r for r, n in group.started.items() if n < number)
     if not idle or 2 * len(idle) >= max(3, len(group.last)):
         return None
-    because = f"{group.name(number)} started on all ranks except {ranks_text(idle)}"
-    return _reading("recorder-rank-behind", idle, group, because)
+    return group.reading(
+        "recorder-rank-behind", idle, f"{group.name(number)} started on all ranks except {ranks_text(idle)}"
+    )
 
 
 def _absent(group: _Group) -> Reading | None:
-    """All that left a dump wait in one collective; a few ranks of the group left none. A file may also
-    just not have been kept."""
+    """All ranks with a dump wait in one collective, and a few left none; such a file may just be missing here."""
     number = group.stuck
     missing = sorted(group.members - set(group.last))
-    if (
-        not missing
-        or 2 * len(missing) >= len(group.members)
-        or not all(min(group.pending[r], default=0) == number for r in group.last)
-    ):
+    together = all(min(group.pending[r], default=0) == number for r in group.last)
+    if not missing or 2 * len(missing) >= len(group.members) or not together:
         return None
     because = f"{ranks_text(group.last)} wait in {group.name(number)}, {ranks_text(missing)} left no dump"
-    return _reading("recorder-rank-behind", missing, group, because)._replace(sure=False)
-
-
-def _reading(pattern: str, odd: Sequence[int], group: _Group, because: str) -> Reading:
-    """What is said of the collective in which the ranks of a group are stuck."""
-    return Reading(pattern, tuple(odd), _all(group), because, key=group.key, number=group.stuck)
-
-
-def _all(group: _Group) -> tuple[int, ...]:
-    return tuple(sorted(group.last))
+    return group.reading("recorder-rank-behind", missing, because, sure=False)

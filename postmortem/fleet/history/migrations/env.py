@@ -1,4 +1,4 @@
-"""What alembic runs: the steps, on the connection and in the transaction that the store has open."""
+"""Run by alembic: the steps, on the open connection and transaction of the store."""
 
 from __future__ import annotations
 

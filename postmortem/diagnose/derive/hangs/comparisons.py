@@ -1,0 +1,345 @@
+"""Comparisons of ranks by their stacks, lines of code, ends, silence and steps. Each returns one claim or None."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT, PROOF, Place, Row, Table, at_odds, odd_one_out
+from postmortem.diagnose.wording import capital, listed, ranks_text
+from postmortem.formats.lineform import message, shape
+from postmortem.model import Event
+from postmortem.model.digits import number
+
+WORK = (  # (part of a file's path, activity of a stack with such a frame)
+    ("torch/utils/data/", "stuck loading data"),
+    ("torch/distributed/checkpoint/", "saving or loading a checkpoint"),
+    ("torch/serialization.py", "saving or loading a checkpoint"),
+    ("safetensors/", "saving or loading a checkpoint"),
+)
+SAME_SIZE = ("backward", "barrier")  # collectives whose tensors cannot differ in size between ranks
+SETUP = 8  # collectives: up to this number the job is still being set up
+_BAR = re.compile(r"\d+%\||\d+/\d+ \[\d|examples? \[\d\d:\d\d|\d+(?:\.\d+)? ?(?:it|s|examples|B|MB|GB)/s|\[\d\d:\d\d<")
+_COMPLAINT = re.compile(r"gloo|nccl|NCCL|peer|store|[Tt]imed out|[Tt]imeout|[Cc]onnection|ProcessGroup|socket")
+
+
+# ── stacks and lines of code ────────────────────────────────────────────────────────────────────────────────
+
+
+def stacks(table: Table) -> Claim | None:
+    """Stacks of living ranks: the odd one is the suspect, above all if it is in no collective. Where every other rank
+    waited when the stacks were taken, nothing is left to deduce."""
+    stacked = {r: row.stack for r, row in table.rows.items() if row.stack is not None}
+    outside = [r for r, e in stacked.items() if not e.fields.get("collective")]
+    if (claim := _witnessed(table, stacked, outside)) is not None:
+        return claim
+    if len(stacked) < 2 or len(outside) == len(stacked):
+        return None
+    if outside:
+        return _elsewhere(table, stacked, outside)
+    return _different_places(table, {r: (str(e.fields["collective"]), _code(e)) for r, e in stacked.items()}, stacked)
+
+
+def _witnessed(table: Table, stacked: Mapping[int, Event], outside: Sequence[int]) -> Claim | None:
+    """The claim about silent ranks whose stacks were taken when another rank had ended, and all others waited."""
+    asked = [r for r in outside if table.rows[r].silent and _was_asked(stacked[r])]
+    others = [row for r, row in table.rows.items() if r not in asked]
+    if not (asked and table.waiting and table.complete and all(row.waits for row in others)):
+        return None
+    claim = _elsewhere(table, stacked, asked)
+    proof = [*(claim.events if claim else ()), *(row.proof for row in others if row.proof)]
+    return claim and replace(claim, witnessed=True, events=tuple(proof[:PROOF]))
+
+
+def _was_asked(stack: Event) -> bool:
+    return "after" in stack.fields or stack.fields.get("state") == "T"
+
+
+def _elsewhere(table: Table, stacked: Mapping[int, Event], outside: Sequence[int]) -> Claim | None:
+    """Ranks that were in no collective while the others waited in one."""
+    places = [f"rank {r} was {_activity(stacked[r])}" for r in outside[:4]]
+    children = [e for e in table.case.of_kind("stack") if e.fields.get("child") and table.case.rank_of(e) in outside]
+    proof = [*(stacked[r] for r in outside), *children]
+    because = f"{', '.join(places)} while the others waited in a collective"
+    return table.make("rank-never-arrived", outside, proof, because)
+
+
+def _activity(e: Event) -> str:
+    """`stuck loading data (train.py:39)`, `in upload (train.py:23)`, `in select, called at train.py:46`."""
+    found = e.fields.get("frames")
+    frames = found if isinstance(found, tuple) else ()
+    if e.fields.get("state") == "T":
+        return "stopped by a signal"
+    work = next((words for part, words in WORK for file, _, _ in frames if part in file), "")
+    if work or not frames:
+        return f"{work} ({_code(e)})" if work else f"at {_code(e)}"
+    file, line, function = frames[0]
+    own = f"{file.replace(chr(92), '/').rpartition('/')[2]}:{line}" == _code(e)
+    return f"in {function} ({_code(e)})" if own else f"in {function}, called at {_code(e)}"
+
+
+def _code(e: Event) -> str:
+    return str(e.fields.get("code") or "?")
+
+
+def _different_places(table: Table, places: Mapping[int, Place], proof: Mapping[int, Event]) -> Claim | None:
+    """Ranks that wait in another call than most."""
+    groups: dict[Place, list[int]] = defaultdict(list)
+    for r, place in places.items():
+        groups[place].append(r)
+    if len(groups) < 2:
+        return None
+    odd, majority = odd_one_out(groups)
+    collective = [r for r, (operation, _) in places.items() if operation not in POINT_TO_POINT]
+    if 2 * len(collective) < len(places):  # the others still send to these, or wait for their data
+        odd, majority = collective or odd, bool(collective) or majority
+    shown = "; ".join(
+        f"{ranks_text(ranks)} waited in {where} ({code})" for (where, code), ranks in sorted(groups.items())
+    )
+    events = [proof[r] for r in sorted(places, key=lambda r: r not in odd)]
+    return table.make("ranks-in-different-collectives", odd, events, at_odds(odd, majority, shown))
+
+
+def code(table: Table) -> Claim | None:
+    """The lines of the user's code in which the ranks waited."""
+    placed = {r: p for r in table.complaining if (p := table.rows[r].place) is not None}
+    if len(set(placed.values())) < 2 or any(table.rows[r].lines for r in table.quiet):
+        return None
+    if any(collective == "init" for collective, _ in placed.values()):
+        return None  # ranks inside and outside of the start: the group itself is at odds about its size or its members
+    outside = [r for r, (collective, _) in placed.items() if collective == "none"]
+    if not 0 < len(outside) < len(placed):
+        return _different_places(table, placed, table.proofs)
+    verb = "was" if len(outside) == 1 else "were"
+    because = f"{ranks_text(outside)} {verb} at {placed[outside[0]][1]} while the others waited in a collective"
+    complaints = [table.rows[r].complaint for r in table.waiting]
+    return table.make("rank-never-arrived", outside, [*(table.rows[r].stack for r in outside), *complaints], because)
+
+
+# ── ranks that left ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def left(table: Table) -> Claim | None:
+    """Ranks that had finished, or left with exit code 0, while others still waited for them; where most had
+    finished, the others entered one collective too many."""
+    waiting = [r for r, row in table.rows.items() if row.complaint or row.lost]
+    gone = [r for r in table.quiet if table.rows[r].left] or _unlisted(table)
+    if not waiting or not gone:
+        return None
+    ends = [row.finished or row.last for r in gone if (row := table.rows.get(r)) is not None]
+    complaints = [table.rows[r].proof for r in waiting]
+    if len(gone) > len(waiting) and len(gone) + len(waiting) == len(table.rows):
+        because = f"{ranks_text(waiting)} entered a collective after {ranks_text(gone)} had finished"
+        return table.make("ranks-in-different-collectives", waiting, [*complaints, *ends], because)
+    because = f"{ranks_text(gone)} had finished while {ranks_text(waiting)} still waited in a collective"
+    return table.make("rank-left-early", gone, [*ends, *complaints], because)
+
+
+def _unlisted(table: Table) -> list[int]:
+    """Ranks that torchrun lists neither among those that failed nor among those that it stopped: they left with exit
+    code 0."""
+    case = table.case
+    hosts = {case.registry.host_of.get(r) for r in table.rows} - {None}
+    unlisted = sorted({*table.rows, *range(case.registry.world or 0)} - set(case.ends))
+    if len(hosts) > 1 or len(unlisted) >= len(case.ends):
+        return []
+    known = [row for r in unlisted if (row := table.rows.get(r)) is not None and row.lines]
+    return unlisted if all(row.silent for row in known) and (known or len(unlisted) == 1) else []
+
+
+def asked_to_stop(table: Table) -> Claim | None:
+    """The only rank that reports that it was asked to stop, where all others lost it: who stops a job asks all."""
+    asked = {r: c.event for c in table.claims if c.tells("asked") and (r := table.case.rank_of(c.event)) is not None}
+    lost = [r for r, row in table.rows.items() if row.lost is not None]
+    if (
+        len(asked) != 1
+        or not lost
+        or table.case.ends
+        or set(asked) | set(lost) != set(table.rows)
+        or set(asked) & set(lost)
+    ):
+        return None
+    because = f"{ranks_text(asked)} reported that it was asked to stop, and {ranks_text(lost)} lost the connection"
+    return table.make("rank-was-stopped", asked, [*asked.values(), *(table.rows[r].lost for r in lost)], because)
+
+
+# ── silence ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def silence(table: Table) -> Claim | None:
+    """The ranks without a complaint, where most complain; they vanished if the others only lost the connection."""
+    suspects = _suspects(table)
+    if not suspects:
+        return None
+    others, rows = ranks_text(table.complaining), [table.rows.get(r) or Row(r) for r in suspects]
+    if not table.waiting and not any(c.pattern.category == "collective-mismatch" for c in table.claims):
+        proof = [row.last for row in rows] + [table.rows[r].lost for r in table.complaining]
+        error = _last_error(rows[0]) if len(rows) == 1 else None
+        if error is not None:
+            because = f"{ranks_text(suspects)} logged `{message(error.text)}`, and {others} lost the connection"
+            return table.make("rank-gave-up", suspects, [error, *proof], because)
+        because = f"{ranks_text(suspects)} fell silent, and {others} lost the connection"
+        return table.make("rank-vanished", suspects, proof, because)
+    stack = rows[0].stack
+    where = f" (it was at {_code(stack)})" if stack else ""
+    proof = [row.stack or row.last for row in rows] + [table.rows[r].proof for r in table.complaining]
+    because = f"{others} reported an error, {ranks_text(suspects)} did not{where}"
+    return table.make("rank-never-arrived", suspects, proof, because)
+
+
+def _last_error(row: Row) -> Event | None:
+    """A rank's last line where that is an error of its own, and not a supervisor's report of its end."""
+    last = max(row.lines, key=lambda e: e.where.line or 0, default=None)
+    if last is None or not (last.fields.get("cries") and last.fields.get("last")):
+        return None
+    report = row.end.told_by if row.end is not None else None
+    return None if report is not None and report.where == last.where else last
+
+
+def _suspects(table: Table) -> list[int]:
+    """The silent ranks whose silence is evidence: their own logs are here, or one rank is absent among all."""
+    absent = sorted(set(range(max(table.rows, default=0))) - set(table.rows))
+    quiet = table.quiet or (absent if len(absent) == 1 and len(table.complaining) >= 3 else [])
+    logged = [r for r in quiet if r in table.rows and table.rows[r].lines]
+    if not 0 < len(quiet) <= len(table.complaining) or (logged and 2 * len(logged) <= len(quiet)):
+        return []
+    if logged:
+        return _elsewhere_by_last_line(table, logged) or logged
+    return quiet if len(quiet) == 1 and (quiet[0] not in table.rows or _all_others_logged(table)) else []
+
+
+def _all_others_logged(table: Table) -> bool:
+    """Whether every other rank has a file of its own, or waits on a common console until the launcher stops the one."""
+    world = table.case.registry.world or len(table.rows)
+    files = set(table.case.registry.by_source.values())
+    stopped = any(row.silent and row.stopped for row in table.rows.values())
+    return world >= 2 and (len(files) >= world - 1 or (stopped and len(table.waiting) == world - 1))
+
+
+def _elsewhere_by_last_line(table: Table, quiet: Sequence[int]) -> list[int]:
+    """Of several silent ranks those whose last line no waiting rank printed. Rank 0 alone proves nothing: often no
+    other rank prints."""
+    lines = {r: shape(last[0].text) for r in (*table.complaining, *quiet) if (last := table.rows[r].last_lines)}
+    common = {lines[r] for r in table.complaining if r in lines}
+    odd = [r for r in quiet if r in lines and lines[r] not in common]
+    if not common or odd == [0] or len(odd) >= len(quiet):
+        return []
+    return odd if all(r in lines for r in quiet) else []
+
+
+def late(table: Table) -> Claim | None:
+    """The one rank that found its connections closed where all others timed out: had it come in time, it would have
+    timed out with them."""
+    came = [row for row in table.rows.values() if row.complaint is None]
+    if not table.waiting or len(came) != 1 or came[0].lost is None or came[0].fatal is not None:
+        return None
+    row, lost = came[0], came[0].lost
+    gave_up = [e.at for r in table.waiting if (e := table.rows[r].complaint) is not None and e.at is not None]
+    if lost.at is not None and gave_up and lost.at + 2 * lost.at_sigma + 1.0 < min(gave_up):
+        return None
+    proof = [*row.last_lines[:1], lost, *(table.rows[r].complaint for r in table.waiting)]
+    because = (
+        f"rank {row.rank} entered after {ranks_text(table.waiting)} had timed out, and found the connection closed"
+    )
+    return table.make("rank-never-arrived", [row.rank], proof, because)
+
+
+def busy_rank0(table: Table) -> Claim | None:
+    """A progress bar that still moves when other ranks time out during the setup: in a merged console only rank 0
+    draws bars."""
+    complaints = [row.complaint for row in table.rows.values() if row.complaint is not None]
+    if 0 in table.waiting or any((number(e.fields.get("seq")) or 0) > SETUP for e in complaints):
+        return None
+    for e in complaints:
+        bar = _bar_above(e)
+        if bar is not None:
+            where = f" in collective {e.fields['seq']}" if e.fields.get("seq") else ""
+            because = f"rank 0 was still busy when rank {table.case.rank_of(e)} timed out{where}"
+            return table.make("rank0-still-busy", [0], [bar, e], because)
+    return None
+
+
+def _bar_above(e: Event) -> Event | None:
+    """The last progress bar above a complaint, or in front of it on the same line."""
+    nearby = [*e.context[: e.before], e.text]
+    for i in range(len(nearby) - 1, -1, -1):
+        if _BAR.search(nearby[i].split("[E ")[0].split("[rank")[0]):
+            where = e.where._replace(line=(e.where.line or 0) - (len(nearby) - 1 - i), end_line=None)
+            return e if i == e.before else e._replace(where=where, text=nearby[i], rank=None, context=(), before=0)
+    return None
+
+
+def lowest_step(table: Table) -> Claim | None:
+    """The one rank whose last step is lower than that of all others."""
+    steps = {r: row.step for r, row in table.rows.items() if row.step is not None}
+    common = max(steps.values(), default=0)
+    low = [r for r, step in steps.items() if step < common]
+    others = {step for r, step in steps.items() if r not in low[:1]}
+    if len(steps) < max(3, len(table.rows)) or len(low) != 1 or len(others) != 1:
+        return None
+    if low[0] in table.case.ended("kill") and not table.waiting:
+        return None  # no rank waited until a timeout: this one is behind because it was killed
+    because = f"rank {low[0]} was at step {steps[low[0]]}; all others were at step {common}"
+    return table.make("rank-behind", low, [table.rows[low[0]].last], because)
+
+
+def odd_notice(table: Table) -> Claim | None:
+    """A warning that one rank alone printed while it still worked: often the only trace of a swallowed exception."""
+    by_shape: dict[str, dict[int, Event]] = defaultdict(dict)
+    for e in table.case.of_kind("notice"):
+        rank = table.case.rank_of(e)
+        if rank is not None and not _COMPLAINT.search(e.text):
+            by_shape[shape(e.text)].setdefault(rank, e)
+    lone = [next(iter(found.items())) for found in by_shape.values() if len(found) == 1]
+    ranks = {rank for rank, _ in lone}
+    if len(ranks) != 1 or sum(bool(row.lines) for row in table.rows.values()) < 2:
+        return None
+    events = sorted((e for _, e in lone), key=lambda e: (e.at or 0.0, e.where.line or 0))[:3]
+    because = f"only {ranks_text(ranks)} logged `{message(events[0].text)}`"
+    return table.make("odd-warning-on-one-rank", ranks, events, because)
+
+
+# ── all ranks wait alike ────────────────────────────────────────────────────────────────────────────────────
+
+
+def alike(table: Table) -> Claim | None:
+    """All ranks of the job wait in one call: all receive and none sends, the hosts are cut off from each other, or
+    the call does not end."""
+    call = _common_call(table)
+    if call is None:
+        return None
+    rows = table.rows.values()
+    codes = ", ".join(sorted({row.place[1] for row in rows if row.place is not None})[:4])
+    everyone = "both ranks" if len(rows) == 2 else f"all {len(rows)} ranks"
+    where = f"{'timed out' if table.waiting else 'waited'} in {call} ({codes})"
+    proof = [row.complaint or row.stack for row in rows]
+    if call == "recv":
+        because = f"{everyone} waited in recv ({codes}), and none sent"
+        return table.make("ranks-all-receive", [], proof, capital(because))
+    hosts = _hosts(table)
+    if call in SAME_SIZE and len(hosts) > 1 and len({row.step for row in rows} - {None}) < 2:
+        between = listed(hosts) if len(hosts) < 4 else f"{len(hosts)} hosts"
+        made = table.make("hosts-cut-off", [], proof, f"No data passed between {between}: {everyone} {where}")
+        return made and replace(made, strength="silent")
+    because = f"{everyone} {where}: none was missing or late, and none had exited"
+    return table.make("all-ranks-stuck", [], proof, capital(because))
+
+
+def _common_call(table: Table) -> str | None:
+    """The call in which every rank of the job waits, by its complaint or by its stack when a watcher saw that no rank
+    made progress."""
+    watched = any(c.tells("standstill") for c in table.claims)
+    rows = [row for row in table.rows.values() if row.complaint or (watched and row.stack)]
+    calls = {row.place[0] if row.place else "none" for row in rows}
+    if not table.complete or len(rows) < max(2, len(table.rows)) or len(calls) != 1 or any(row.lost for row in rows):
+        return None
+    return None if calls == {"none"} else calls.pop()
+
+
+def _hosts(table: Table) -> list[str]:
+    """The hosts of all ranks; empty where one is unknown."""
+    hosts = {table.case.registry.host_of.get(r) for r in table.rows}
+    return sorted(h for h in hosts if h) if None not in hosts else []

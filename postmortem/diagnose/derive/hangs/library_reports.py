@@ -1,0 +1,92 @@
+"""Comparisons that the library itself made: fingerprints of collectives, flight recorders, the desync report."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from postmortem.diagnose.case import Case
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.derive.hangs import recorder
+from postmortem.diagnose.derive.hangs.rank_rows import Table, at_odds, odd_one_out
+from postmortem.diagnose.observe import numbers
+from postmortem.diagnose.wording import ranks_text
+from postmortem.formats.lineform import gist
+from postmortem.model import Event
+from postmortem.model.digits import whole
+from postmortem.privacy import cut
+
+_FINGERPRINT = re.compile(
+    r"Rank (?P<rank>\d{1,7}) is running collective: CollectiveFingerPrint\((?P<print>.*?)(?:\), but Rank (?P<peer>\d{1,7})|$)"
+)
+_FIELD = re.compile(r", (?=[A-Z]\w*=)")
+
+
+def fingerprints(table: Table) -> Claim | None:
+    """TORCH_DISTRIBUTED_DEBUG=DETAIL: each rank prints its own fingerprint and the first peer's that differs. With
+    tensors of different dimensions the peer's half is garbage (torch ProcessGroupWrapper.cpp)."""
+    own: dict[int, Event] = {}
+    groups: dict[str, list[int]] = defaultdict(list)
+    peers = Counter[int]()
+    for e in table.case.telling("announces"):
+        m = _FINGERPRINT.search(e.text)
+        peers.update([whole(m["peer"])] if m and m["peer"] else [])
+        if m and whole(m["rank"]) not in own:
+            own[whole(m["rank"])] = e
+            groups[cut(m["print"], 300).split(", TensorDeviceTypes")[0]].append(whole(m["rank"]))
+    if not own or (len(own) == 1 and len(peers) != 1):
+        return None
+    odd = _odd(table, groups, peers, sorted(own))
+    if len(own) == 1 and not odd:
+        return None
+    proof = [own[r] for r in sorted(own, key=lambda r: r not in odd)]
+    because = at_odds(odd, set(odd) != set(own), _differences(groups))
+    return table.make("ranks-in-different-collectives", odd, proof, because)
+
+
+def _odd(table: Table, groups: Mapping[str, list[int]], peers: Counter[int], own: Sequence[int]) -> list[int]:
+    """The ranks that differ: the minority, or the one that all others name."""
+    odd, majority = odd_one_out(groups)
+    if len(groups) == 1 and len(own) >= 2 and peers:
+        odd = [peers.most_common(1)[0][0]]
+    if odd and (majority or len(own) >= len(table.rows)):
+        return odd
+    by_all = [r for r, n in peers.items() if n == len(own) and r not in own]
+    return by_all or odd if len(own) >= 2 else []  # of two that differ neither is known to be right
+
+
+def _differences(groups: Mapping[str, list[int]]) -> str:
+    """`rank 1 had OpType=BROADCAST, TensorShape=[16], ranks 0 and 2 …`: the parts in which fingerprints differ, or all."""
+    split = {text: _FIELD.split(text) for text in groups}
+    common = set.intersection(*map(set, split.values())) if split else set()
+    shown = [(sorted(r), ", ".join(p for p in split[text] if p not in common) or text) for text, r in groups.items()]
+    return "; ".join(f"{ranks_text(ranks)} had {parts}" for ranks, parts in sorted(shown)[:3])
+
+
+def dumps_of(case: Case) -> dict[int, Event]:
+    """The latest flight-recorder dump of each rank."""
+    dated = sorted(case.of_kind("recorder"), key=lambda e: (e.time or 0.0, bool(e.fields.get("code"))))
+    return {rank: e for e in dated if (rank := case.rank_of(e)) is not None}
+
+
+def recorded(table: Table) -> Claim | None:
+    """Flight-recorder dumps of several ranks."""
+    dumps = dumps_of(table.case)
+    reading = recorder.read(dumps) if len(dumps) >= 2 else None
+    if reading is None:
+        return None
+    proof = [dumps[r] for r in dict.fromkeys([*reading.odd, *reading.group]) if r in dumps]
+    made = table.make(reading.pattern, reading.odd, proof, reading.because)
+    return made if reading.sure or made is None else replace(made, strength="silent")
+
+
+def desync_report(table: Table) -> Claim | None:
+    """TORCH_NCCL_DESYNC_DEBUG: torch compared the records of all ranks and names those that did not join."""
+    for e in table.case.telling("laggards"):
+        named = numbers(e.fields.get("ranks"))
+        if named and table.case.rank_of(e) not in named:
+            because = f"torch's desync report says `{cut(gist(e.text), 110)}`"
+            return table.make("rank-never-arrived", named, [e], because)
+    return None

@@ -1,0 +1,252 @@
+"""One row per rank of a job that may hang, and how rows are compared.
+
+A row holds the complaint of a rank, its stack, its last step, its last lines and its end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from postmortem.diagnose import order
+from postmortem.diagnose.case import Case, moment
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.endings import Ending
+from postmortem.diagnose.wording import ranks_text
+from postmortem.model import Event
+from postmortem.model.digits import number
+
+MOST = 65536  # ranks that are compared
+PROOF = 64  # events of one claim
+LAST_LINES = 3
+DYING_S = 2.0  # a launcher notices the end of a rank up to two seconds late
+POINT_TO_POINT = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
+_CUT_COMPLAINT = re.compile(  # a complaint whose tail the end of the log cut off
+    r"^\[rank\d+\]:\[E[\d .:]*ProcessGroup\w*\.cpp(?:[:\d]*\]?(?: \[[^\]]{0,80}\]?)*)? {0,2}.{0,30}$"
+)
+_TROUBLE = re.compile(r"Error\b|Traceback|^\s|\]:   |^Extension modules")
+Place = tuple[str, str]  # collective (`none` outside of any) and line of the user's code
+
+
+@dataclass
+class Row:
+    """What one rank shows of the hang."""
+
+    rank: int
+    end: Ending | None = None
+    complaint: Event | None = None  # it waited until a timeout
+    lost: Event | None = None  # it lost a peer
+    fatal: Event | None = None  # it failed in another way
+    stack: Event | None = None
+    step: int | None = None
+    finished: Event | None = None
+    last: Event | None = None
+    lines: list[Event] = field(default_factory=list)
+
+    @property
+    def silent(self) -> bool:
+        return self.proof is None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it ran until the launcher ended it: then it may have waited like the others."""
+        return self.end is not None and self.end.signal == "SIGTERM"
+
+    @property
+    def left(self) -> bool:
+        """Whether it reported its end, and no launcher reports that it failed by itself."""
+        return self.finished is not None and (self.end is None or self.stopped or self.end.kind in ("clean", "kill"))
+
+    @property
+    def got_over(self) -> bool:
+        """Whether it finished after all its complaints: a timeout that the program catches is no hang."""
+        if self.finished is None or (self.end is not None and self.end.kind != "clean"):
+            return False
+        complaints = [e for e in (self.complaint, self.lost, self.fatal) if e is not None]
+        return all(order.came_before(e, self.finished) for e in complaints)
+
+    @cached_property
+    def last_lines(self) -> list[Event]:
+        """Its last ordinary line in each of its files, latest first."""
+        ordinary = [e for e in self.lines if not e.fields.get("first") and not _TROUBLE.search(e.text)]
+        return sorted(ordinary, key=lambda e: (e.at or 0.0, e.where.line or 0), reverse=True)[:LAST_LINES]
+
+    @property
+    def place(self) -> Place | None:
+        """Where it waits."""
+        for e in (self.stack, self.complaint, self.lost, self.fatal):
+            if e is None or not e.fields.get("code"):
+                continue
+            collective = e.fields.get("collective") or ("store.get" if "wait timeout after" in e.text else None)
+            if collective or e is self.stack:
+                return str(collective or "none"), str(e.fields["code"])
+        return None
+
+    @property
+    def proof(self) -> Event | None:
+        return self.complaint or self.lost or self.fatal
+
+    @property
+    def waits(self) -> bool:
+        """Whether it reports that it waited, or its stack is in a collective."""
+        if self.silent:
+            return self.stack is not None and bool(self.stack.fields.get("collective"))
+        return self.complaint is not None or self.lost is not None
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of all ranks of a job that may hang."""
+
+    case: Case
+    claims: Sequence[Claim]
+    rows: dict[int, Row]
+
+    @cached_property
+    def waiting(self) -> list[int]:
+        """Ranks that waited until a timeout."""
+        return [r for r, row in self.rows.items() if row.complaint is not None]
+
+    @cached_property
+    def complaining(self) -> list[int]:
+        return [r for r, row in self.rows.items() if not row.silent]
+
+    @cached_property
+    def quiet(self) -> list[int]:
+        return [r for r, row in self.rows.items() if row.silent]
+
+    @property
+    def proofs(self) -> dict[int, Event]:
+        """The complaint of each rank that has one."""
+        return {r: row.proof for r, row in self.rows.items() if row.proof is not None}
+
+    @property
+    def stacked(self) -> bool:
+        """Whether there are stacks of two ranks, and some rank has not finished."""
+        rows = self.rows.values()
+        return sum(row.stack is not None for row in rows) >= 2 and not all(row.finished for row in rows)
+
+    @property
+    def stacks_in_collectives(self) -> bool:
+        """Whether a tool found a process of unknown rank in a collective."""
+        taken = [e for e in self.case.of_kind("stack") if e.speaker == "tool" and e.pid and not e.fields.get("child")]
+        return any(e.fields.get("collective") and self.case.rank_of(e) is None for e in taken)
+
+    @property
+    def world(self) -> int | None:
+        """The number of ranks, by the logs or by the launcher's list of ranks that failed."""
+        return self.case.registry.world or len(self.case.ends) or None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every rank of the job is in these logs."""
+        return self.world is not None and set(self.rows) == set(range(self.world))
+
+    def make(self, pattern: str, ranks: Iterable[int], events: Iterable[Event | None], because: str) -> Claim | None:
+        return make(self.case, pattern, ranks, events, because)
+
+
+def table(case: Case, claims: Sequence[Claim]) -> Table:
+    """The row of every rank of the job, from its events and from the claims about it."""
+    rows = {r: Row(r, case.end_of(r)) for r in case.registry.ranks[:MOST]}
+    deaths = [end.told_by for r in case.ended("kill", "crash", "own") if (end := case.ends[r]).told_by is not None]
+    death = min(deaths, key=lambda e: (e.at is None, e.at or 0.0), default=None)
+    gave_up = case.ranks_of(c.event for c in claims if c.tells("wait"))
+    for e in case.events:
+        rank = case.rank_of(e)
+        if rank is not None and not (e.kind == "stack" and _while_dying(e, death, gave_up)):
+            row = rows.setdefault(rank, Row(rank, case.end_of(rank)))
+            _add_event(row, e)
+            _add_line(row, e)
+    for c in claims:
+        rank = case.rank_of(c.event)
+        if c.accuses and c.speaker != "kernel" and rank in rows:
+            _add_claim(rows[rank], c)
+    return Table(case, claims, rows)
+
+
+def _while_dying(e: Event, death: Event | None, gave_up: Collection[int]) -> bool:
+    """Whether a rank printed its stack when it was asked to stop after another rank's end
+    (`faulthandler.register(SIGTERM)`): such a stack shows a victim, unless the other had waited until a timeout."""
+    if e.fields.get("state") == "T":  # a stopped process does not continue by waiting
+        return not gave_up
+    if "asked" in e.fields:
+        return "still" not in e.fields and e.fields.get("after") not in gave_up
+    if death is None or e.speaker == "tool":
+        return False
+    at = moment(e)
+    if at is not None and death.at is not None:
+        return at >= death.at - DYING_S
+    return any("SIGTERM" in line or "Signal 15" in line for line in e.context)
+
+
+def _add_event(row: Row, e: Event) -> None:
+    if e.kind == "stack" and not e.fields.get("child"):
+        row.stack = row.stack or e
+    elif e.kind == "progress":
+        step = number(e.fields.get("step"))
+        row.step = row.step if step is None else max(step, row.step or step)
+    elif e.kind == "finished":
+        row.finished = e
+    elif e.kind == "line" and _CUT_COMPLAINT.match(e.text):
+        row.complaint = row.complaint or e
+
+
+def _add_line(row: Row, e: Event) -> None:
+    if e.kind in ("line", "progress"):
+        row.lines.append(e)
+    if e.kind in ("line", "progress", "finished") and (row.last is None or (e.at or 0) >= (row.last.at or 0)):
+        row.last = e
+
+
+def _add_claim(row: Row, c: Claim) -> None:
+    e = c.event
+    if e.fields.get("interrupted"):  # an error in a signal handler shows where the signal met the rank, as a stack does
+        row.stack = row.stack or e
+    elif c.tells("wait"):
+        row.complaint = _better(row.complaint, e)
+    elif c.pattern.category == "peer-lost" or (c.pattern.category == "network" and c.role == "symptom"):
+        row.lost = _better(row.lost, e)
+    elif c.tells("count"):
+        row.complaint = row.complaint or e  # the watchdog's report on its own rank
+    elif c.pattern.family != "launcher" and not c.tells("end"):
+        row.fatal = row.fatal or e
+
+
+def _better(old: Event | None, new: Event) -> Event:
+    """Of two complaints the first, or the one with the user's line of code."""
+    return new if old is None or (not old.fields.get("code") and new.fields.get("code")) else old
+
+
+# ── comparisons ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def make(case: Case, pattern: str, ranks: Iterable[int], events: Iterable[Event | None], because: str) -> Claim | None:
+    """A claim that rests on several lines; None without proof."""
+    p = case.library.get(pattern)
+    named = tuple(sorted(set(ranks)))
+    proof = tuple(e for e in events if e is not None)[:PROOF]
+    if p is None or not proof:
+        return None
+    hosts = tuple(sorted({h for r in named if (h := case.registry.host_of.get(r))}))
+    case.note(f"{pattern}: {because}")
+    return Claim(p, p.role, proof, named, hosts, (), (), case.attempt, because, p.strength)
+
+
+def odd_one_out(groups: Mapping[Any, list[int]]) -> tuple[list[int], bool]:
+    """The ranks outside the largest group, and whether that group is a true majority. Without one all ranks
+    are returned."""
+    ordered = sorted(groups.values(), key=lambda ranks: (-len(ranks), sorted(ranks)))
+    if len(ordered) < 2:
+        return [], False
+    majority = len(ordered[0]) * 2 > sum(map(len, ordered))
+    accused = ordered[1:] if majority else ordered
+    return [r for ranks in accused for r in ranks], majority
+
+
+def at_odds(odd: list[int], majority: bool, places: str) -> str:
+    """The reason for a claim about ranks in different collectives; without a majority it names them all."""
+    return places if majority or len(odd) > 6 else f"{ranks_text(odd)} were in different collectives: {places}"

@@ -1,0 +1,241 @@
+"""The watchdogs' counts: the work that each rank waits in, per process group.
+
+[rank1]: … Watchdog caught collective operation timeout: WorkNCCL(SeqNum=808, OpType=ALLREDUCE, NumelIn=9801523, …) ran for 600020 ms
+[rank1]: [PG ID 0 PG GUID 0(default_pg) Rank 1] … at work: 808, last enqueued NCCL work: 811, last completed NCCL work: 807.
+Rank 3 has launched up to operation 5020 -- GPU 3 managed by process 812 on node n4                                    (NCCL RAS)
+
+Numbers of two process groups are not comparable, so each group is compared by itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from postmortem.diagnose.case import Case
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.derive.hangs.rank_rows import Table, at_odds, odd_one_out
+from postmortem.diagnose.wording import capital, ranks_text
+from postmortem.model import Event
+from postmortem.model.digits import number
+
+FIRST = 1  # the number of a group's first work
+DEFAULT = ("0(default_pg)", "default_pg", "0")
+
+
+@dataclass
+class Wait:
+    """How far one rank had come in one group, and the work that it waited for."""
+
+    rank: int
+    event: Event
+    seq: int | None = None
+    op: str = ""
+    numel: str = ""
+    numel_out: str = ""
+    enqueued: int | None = None
+    completed: int | None = None
+    timeout_s: float | None = None
+    waited_s: float | None = None
+
+    def join(self, other: Wait) -> None:
+        """Merge another line on the same rank; of several works that timed out the first is the one that is stuck."""
+        if other.seq is not None and (self.seq is None or other.seq < self.seq):
+            self.seq = other.seq
+            self.event = other.event if other.op or not self.op else self.event
+        self.op, self.numel = self.op or other.op, self.numel or other.numel
+        self.numel_out = self.numel_out or other.numel_out
+        self.timeout_s, self.waited_s = self.timeout_s or other.timeout_s, self.waited_s or other.waited_s
+        self.enqueued = max((n for n in (self.enqueued, other.enqueued) if n is not None), default=None)
+        self.completed = max((n for n in (self.completed, other.completed) if n is not None), default=None)
+
+
+def wait_of(rank: int, e: Event) -> Wait:
+    """What one line states."""
+    op, numel, numel_out = (str(e.fields.get(name) or "") for name in ("op", "numel_in", "numel_out"))
+    seq, enqueued, completed = (number(e.fields.get(name)) for name in ("seq", "enqueued", "completed"))
+    timeout_s, waited_s = seconds(e, "timeout_ms"), seconds(e, "ran_ms")
+    return Wait(rank, e, seq, op, numel, numel_out, enqueued, completed, timeout_s, waited_s)
+
+
+def seconds(e: Event, name: str) -> float | None:
+    """A captured number of milliseconds, in seconds; None for 0, too."""
+    found = number(e.fields.get(name))
+    return found / 1000 if found else None
+
+
+@dataclass
+class Group:
+    """One process group: the waits of its ranks. `key` is None where the watchdog names no group (before
+    torch 2.3)."""
+
+    key: str | None
+    waits: dict[int, Wait] = field(default_factory=dict)
+
+    @property
+    def ranks(self) -> list[int]:
+        return sorted(self.waits)
+
+    @property
+    def seqs(self) -> set[int]:
+        return {w.seq for w in self.waits.values() if w.seq is not None}
+
+    @property
+    def named(self) -> str:
+        """` of group 3(mesh_tp)`; empty for the group of all ranks."""
+        return "" if self.key is None or self.key in DEFAULT else f" of group {self.key}"
+
+    @property
+    def work(self) -> str:
+        """`ALLREDUCE 808 of group 3(tp) after 600 s`, the work that all wait in."""
+        waits = self.waits.values()
+        op = next((w.op for w in waits if w.op), "collective")
+        after = next((f" after {w.timeout_s:g} s" for w in waits if w.timeout_s), "")
+        return f"{op}{f' {min(self.seqs)}' if self.seqs else ''}{self.named}{after}"
+
+    @property
+    def first(self) -> bool:
+        """Whether the group's first work never ended."""
+        done = [w.completed for w in self.waits.values() if w.completed is not None]
+        return max(self.seqs, default=FIRST) <= FIRST and (max(done) <= 0 if done else self.seqs == {FIRST})
+
+
+def groups(case: Case) -> list[Group]:
+    """The process groups in which ranks wait, those with most ranks first."""
+    found: dict[tuple[int, str | None], Wait] = {}
+    for e in case.telling("count"):
+        named = number(e.fields.get("rank"))
+        rank = named if e.rank is None and named is not None else case.rank_of(e)
+        if rank is not None and e.fields.keys() & {"seq", "enqueued", "op"}:
+            key = (rank, str(e.fields["pg"]) if e.fields.get("pg") else None)
+            found.setdefault(key, wait_of(rank, e)).join(wait_of(rank, e))
+    by_group: dict[str | None, Group] = {}
+    for (rank, name), wait in found.items():
+        if name is None:
+            name = _group_of(found, wait)
+        by_group.setdefault(name, Group(name)).waits.setdefault(rank, wait).join(wait)
+    return sorted(by_group.values(), key=lambda g: (-len(g.waits), str(g.key)))
+
+
+def _group_of(found: dict[tuple[int, str | None], Wait], wait: Wait) -> str | None:
+    """The group of a line that names none: that in which the same rank, else another, waits in the same work."""
+    same = [
+        (rank, name) for (rank, name), w in found.items() if name is not None and w.seq == wait.seq and _alike(w, wait)
+    ]
+    own = [name for rank, name in same if rank == wait.rank]
+    names = set(own[:1] or (name for _, name in same))
+    return names.pop() if len(names) == 1 else None
+
+
+def _alike(a: Wait, b: Wait) -> bool:
+    return a.rank == b.rank or not (a.op and b.op) or a.op == b.op
+
+
+def _mixed(table: Table, group: Group) -> bool:
+    """Whether a group without a name is several: before torch 2.3 the watchdog names none, and a rank that times
+    out in two numbers at once waits in two groups."""
+    if group.key is not None:
+        return False
+    numbers: dict[int | None, set[object]] = defaultdict(set)
+    for e in table.case.telling("wait"):
+        if not e.fields.get("pg") and e.fields.get("seq"):
+            numbers[table.case.rank_of(e)].add(e.fields["seq"])
+    return any(len(found) > 1 for rank, found in numbers.items() if rank is not None)
+
+
+def differ(table: Table) -> Claim | None:
+    """Ranks that wait in works of other numbers, operations or sizes."""
+    for group in groups(table.case):
+        counted = {r: w for r, w in group.waits.items() if w.seq is not None}
+        if _mixed(table, group):
+            continue
+        usual_op, usual_numel = usual(w.op for w in counted.values()), usual(w.numel for w in counted.values())
+        works: dict[tuple[int, str, str], list[int]] = defaultdict(list)
+        for r, w in counted.items():
+            works[(w.seq or 0, w.op or usual_op, w.numel or usual_numel)].append(r)
+        if len(works) > 1:
+            return _differing(table, group, works)
+    return None
+
+
+def usual(values: Iterable[str]) -> str:
+    """The most frequent value; empty where there is none."""
+    found = Counter(v for v in values if v)
+    return found.most_common(1)[0][0] if found else ""
+
+
+def _differing(table: Table, group: Group, works: dict[tuple[int, str, str], list[int]]) -> Claim | None:
+    places = [
+        f"{ranks_text(ranks)} waited in {op or 'work'} {seq}" + (f" ({numel} elements)" if numel else "")
+        for (seq, op, numel), ranks in sorted(works.items())
+    ]
+    because = "; ".join(places) + group.named
+    odd, majority = odd_one_out(works)
+    pattern = "ranks-in-different-collectives"
+    if len({(op, numel) for _, op, numel in works}) == 1:  # only the numbers differ
+        pattern, odd = "rank-behind", works[min(works)]
+    else:
+        because = at_odds(odd, majority, because)
+    proof = sorted(group.waits.values(), key=lambda w: (w.rank not in odd, w.rank))
+    return table.make(pattern, odd, [w.event for w in proof], because)
+
+
+def behind(table: Table) -> Claim | None:
+    """Ranks that had enqueued less of one group than the others."""
+    for group in groups(table.case):
+        counts = {r: w.enqueued for r, w in group.waits.items() if w.enqueued is not None}
+        top = max(counts.values(), default=0)
+        low = sorted(r for r, n in counts.items() if n < top)
+        if low and (len(low) * 2 < len(counts) or len(counts) == 2):
+            proof = [group.waits[r].event for r in sorted(counts, key=lambda r: (r not in low, r))]
+            because = f"{ranks_text(low)} had enqueued {counts[low[0]]} collectives{group.named}; the others {top}"
+            return table.make("rank-behind", low, proof, because)
+    return None
+
+
+def together(table: Table) -> Claim | None:
+    """All ranks that complain wait in the same work. Where these are all ranks of the group, its transport never
+    worked (first work) or the network or a GPU stopped; else it remains open for whom they waited."""
+    found = groups(table.case)
+    for group in found:
+        if len(group.seqs) != 1 or _mixed(table, group):
+            continue
+        ranks, proof = group.ranks, [group.waits[r].event for r in group.ranks]
+        timed_out = f"{capital(ranks_text(ranks))} timed out in {group.work}"
+        # only a flight recorder lists the members of a subgroup
+        everyone = not group.named and len(ranks) > 1 and table.world is not None and {*ranks} >= {*range(table.world)}
+        if everyone and group.first:
+            because = f"{timed_out}, the first of its group: none was missing"
+            return table.make("first-collective-never-ended", [], proof, because)
+        if everyone:
+            because = f"{timed_out}: none was missing or late, and none had exited"
+            return table.make("all-ranks-stuck", [], proof, because)
+        if not _others_ran(table, ranks):
+            return table.make("collective-timed-out", [], proof, f"{timed_out}; {_unknown(table, ranks)}")
+    return _without_number(table) if not found else None
+
+
+def _without_number(table: Table) -> Claim | None:
+    """Ranks that timed out in a collective without a number: gloo's, or a line that the log broke."""
+    if not table.waiting or _others_ran(table, table.waiting):
+        return None
+    places = {p for r in table.waiting if (p := table.rows[r].place) is not None}
+    where = f" ({places.pop()[1]})" if len(places) == 1 else ""
+    because = f"{ranks_text(table.waiting)} timed out in a collective{where}; {_unknown(table, table.waiting)}"
+    proof = [e for r in table.waiting if (e := table.rows[r].complaint) is not None and e.kind != "line"]
+    return table.make("collective-timed-out", [], proof, capital(because))
+
+
+def _others_ran(table: Table, waiting: list[int]) -> bool:
+    """Whether the logs show other ranks that did not wait and were not merely stopped: other comparisons tell
+    more about them."""
+    others = set(table.rows) - set(waiting) - set(table.waiting)
+    return any(table.rows[r].lines and not table.rows[r].stopped for r in others)
+
+
+def _unknown(table: Table, waiting: list[int]) -> str:
+    n = (table.world or 0) - len(waiting)
+    if n <= 0:
+        return "these logs do not show how many ranks the job has"
+    return f"these logs do not show what the other {f'{n} ranks' if n > 1 else 'rank'} did"

@@ -1,0 +1,80 @@
+"""The last lines of a log: an error that no pattern knows, or a wait that never ended.
+
+(VllmWorker rank=3 pid=44710) ERROR 08-20 09:48:31 [pynccl_wrapper.py:229] Failed to load NCCL library from /root/nccl/libnccl.so
+[2025-04-16 18:02:10,426 E 4034584 4034584] core_worker.cc:228: Failed to register worker 0100ffff to Raylet.
+2025-03-26 05:53:17 - INFO - trl.extras.vllm_client - Server is not up yet. Retrying in 2.0 seconds...
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence, Set
+
+from postmortem.diagnose import life
+from postmortem.diagnose.case import Case
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.derive.hangs.rank_rows import make
+from postmortem.formats.lineform import shape
+from postmortem.model import Event, Where
+
+BEHIND = 4  # lines that a shell or a trap may still print after the error
+ENOUGH = 3  # lines of one wait: fewer may be a compilation
+_AGAIN = re.compile(r"\b(?:[Rr]etrying|RETRYING|[Tt]rying again|(?:will|then) (?:re)?try again)\b")
+_ANSWERED = re.compile(r'\bHTTP/1\.[01]" [1-4]\d\d\b')  # a server that answers the next request got over its error
+
+
+def derive(case: Case, claims: list[Claim]) -> list[Claim]:
+    """At most one claim, where no pattern knows a failure and nothing shows the writers at work or done."""
+    if life.all_done(case) or any(c.accuses for c in claims):
+        return []
+    benign = {e.where for c in claims if c.role == "context" for e in c.events} | case.known_benign
+    alive = life.is_alive(case)  # then a log without progress may be a tool's
+    sources = [source for source in case.by_source if not alive or life.last_line(case, source)]
+    found = [end for source in sources if (end := _end(case, source, benign)) is not None]
+    if not found:
+        return []
+    e, name = min(found, key=lambda end: end[1] != "log-ends-with-error")
+    made = make(case, name, (), [e], f"the log ends at {e.where}")
+    return [made] if made else []
+
+
+def _end(case: Case, source: str, benign: Set[Where]) -> tuple[Event, str] | None:
+    """The last line of one log that reports a failure, and the pattern's name."""
+    worked = life.last_line(case, source)
+    lines = [e for e in case.by_source[source] if e.kind in ("line", "notice") and e.speaker != "kernel"]
+    end = max((_line(e) * (e.kind == "line") for e in lines), default=0)
+    last = [e for e in lines if _line(e) > max(end - BEHIND - 1, worked)]
+    errors = [e for e in _unanswered(last) if e.where not in benign]
+    if errors:
+        return max(errors, key=lambda e: e.where), "log-ends-with-error"
+    waits = [e for e in last if _line(e) == end and _repeats(e, lines)]
+    return (waits[0], "log-ends-in-retries") if waits else None
+
+
+def _line(e: Event) -> int:
+    return e.where.line or 0
+
+
+def _repeats(final: Event, lines: Sequence[Event]) -> bool:
+    """Whether the last line announces another try, as several before it."""
+    form = shape(final.text)
+    if final.kind != "line":
+        return False
+    return bool(_AGAIN.search(final.text)) and len({e.where.line for e in lines if shape(e.text) == form}) >= ENOUGH
+
+
+def _unanswered(last: Sequence[Event]) -> list[Event]:
+    """Errors after which a server answered no request, and nothing is tried again."""
+    answers = [
+        e.where for e in last if _ANSWERED.search(e.text) or (_AGAIN.search(e.text) and not e.fields.get("cries"))
+    ]
+    return [e for e in last if e.fields.get("cries") and (not answers or e.where > max(answers))]
+
+
+def repeated_to_the_end(case: Case, e: Event) -> bool:
+    """Whether this is the last line of its log, which repeats it while no rank makes progress."""
+    own = case.by_source[e.where.source]
+    same = sorted(x.where for x in own if x.pattern == e.pattern)
+    if len(same) < ENOUGH or e.where != same[-1] or any(x.where > e.where for x in own if x.kind == "line"):
+        return False
+    return not any(x.where > same[-ENOUGH] for x in own if x.kind in ("worked", "finished"))

@@ -1,0 +1,192 @@
+"""`postmortem collect`: the archive, its index, the table, the exit code.
+
+    execute(Options(output=Path("evidence.tar.zst")))  ->  evidence.tar.zst, a table on standard error
+
+Everything is redacted on its way into the archive. An archive never replaces another one, whose evidence may
+exist nowhere else.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from postmortem.errors import CollectError, PostmortemError, UsageError
+from postmortem.live.collect import here, hosts, result_table, sent_program
+from postmortem.live.collect.archive import Archive
+from postmortem.live.collect.hosts import Answer, Hosts
+from postmortem.model import collected as items
+from postmortem.privacy import Redactor
+from postmortem.report.text import line
+from postmortem.system import output
+from postmortem.version import __version__
+
+if TYPE_CHECKING:
+    from postmortem.live.collect.here import Row
+
+SCHEMA = "postmortem/input/1"
+FORMS = {".tar.zst": "zst", ".tar.gz": "gz", ".tgz": "gz", ".tar": ""}
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+WHOLE = 1 << 18  # characters: a longer text is redacted line by line, at ten times the speed
+KEY = "PRIVATE KEY-----"  # which spans many lines
+RAW = "/recorder/"  # pickles, whose text analyze redacts when it shows it
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of the command line."""
+
+    output: Path | None = None
+    srun: str | None = None
+    ssh: str | None = None
+    kubectl: str | None = None
+    namespace: str | None = None
+    container: str | None = None
+    python: str | None = None
+    timeout: int | None = None  # seconds for each of many hosts
+    parallel: int | None = None
+    job: str = ""
+    since: float | None = None
+    redact: bool = True
+    quiet: bool = False
+
+    def hosts(self) -> Hosts | None:
+        """Return the hosts to reach, None for this one. Raise UsageError if options contradict each other."""
+        launchers = {"srun": self.srun, "ssh": self.ssh, "kubectl": self.kubectl}
+        named = [(name, which) for name, which in launchers.items() if which is not None]
+        if len(named) > 1:
+            raise UsageError(f"--{named[0][0]} and --{named[1][0]} are two launchers", "name one of them")
+        if (self.namespace or self.container) and self.kubectl is None:
+            raise UsageError("--namespace and --container are for --kubectl", "leave them out")
+        if named:
+            return Hosts(*named[0], self.python or "", self.namespace or "", self.container or "")
+        if self.python or self.timeout or self.parallel:
+            raise UsageError("--python, --timeout and --parallel are for many hosts", "add --srun, --ssh or --kubectl")
+        return None
+
+
+class Writer:
+    """Adds items to the archive, redacted, from any thread."""
+
+    def __init__(self, archive: Archive, redact: bool) -> None:
+        self.archive = archive
+        self.full = ""  # why an item did not fit
+        self.lost: set[str] = set()
+        self._redactor = Redactor() if redact else None
+        self._lock = Lock()
+
+    def add(self, row: Row, data: bytes) -> None:
+        """Add one item, or note that it does not fit."""
+        with self._lock:
+            try:
+                self.archive.add(row["file"], self._redacted(row["file"], data), row["started"])
+            except OSError as error:
+                self._note(error)
+                self.lost.add(row["file"])
+
+    def add_index(self, index: dict[str, object]) -> None:
+        """Add the index, and end the archive."""
+        text = json.dumps({"schema": SCHEMA, **index}, indent=1).encode("utf-8", "backslashreplace")
+        try:
+            self.archive.add_last(sent_program.INDEX, self._redacted(sent_program.INDEX, text), time.time())
+        except OSError as error:
+            self._note(error)
+
+    def _note(self, error: OSError) -> None:
+        if error.errno not in FULL:
+            raise error
+        self.full = os.strerror(error.errno)
+
+    def _redacted(self, name: str, data: bytes) -> bytes:
+        if self._redactor is None or RAW in name:
+            return data
+        text = data.decode("utf-8", "surrogateescape")
+        if len(text) <= WHOLE or KEY in text:
+            text = self._redactor.text(text)
+        else:
+            text = "\n".join(self._redactor.texts(text.split("\n")))
+        return text.encode("utf-8", "surrogateescape")
+
+
+def execute(options: Options) -> None:
+    """Collect. Raise CollectError if an item did not fit or a host did not answer."""
+    many, began = options.hosts(), time.time()
+    who = many.launcher if many else sent_program.hostname()
+    utc = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(began))
+    target = options.output or Path(f"postmortem-{who}-{utc}.tar.zst")
+    commands: dict[str, tuple[str, ...]] = {}
+    if many:
+        job = options.job or (many.which if many.launcher == "srun" else "")
+        commands = hosts.commands(many, json.dumps({"since": options.since, "job": job}))
+    writer = Writer(_create(target), options.redact)
+    rows: list[Row] = []
+    answers: list[Answer] = []
+    try:
+        if many is None:
+            for row, data in here.collected(options.since, options.job, alone=True):
+                row["file"] = row["file"] and f"host={sent_program.hostname()}/{row['file']}"
+                rows.append(row)
+                if row["file"]:
+                    writer.add(row, data)
+        else:
+            pool = hosts.HostPool(commands, writer.add, float(options.timeout or 120), options.parallel or 32)
+            answers = pool.answers
+            try:
+                for row, data in here.taken(hosts.of_scheduler(many, list(commands))):
+                    rows.append(row)
+                    if row["file"]:
+                        writer.add(row, data)
+                pool.wait()
+            finally:
+                pool.stop()
+    finally:
+        every = [*rows, *(row for answer in answers for row in answer.items)]
+        for row in every:
+            if row.get("file") in writer.lost:
+                row["file"], row["why"] = None, f"did not fit: {writer.full}"
+        head = {"tool": f"postmortem {__version__}", "started": began, "by": sent_program.hostname()}
+        writer.add_index({**head, "items": rows, "hosts": list(map(asdict, answers))})
+        writer.archive.close()
+        if not options.quiet:
+            lines = [
+                *(result_table.of_items(rows) if rows else []),
+                *(result_table.of_hosts(answers) if answers else []),
+            ]
+            collected, size = sum(bool(row["file"]) for row in every), target.stat().st_size
+            seconds = time.time() - began
+            lines.append(f"{target}: {collected} of {len(every)} items, {size:,} bytes, in {seconds:.1f} s")
+            output.say("\n".join(map(line, [*lines, f"  next: postmortem analyze {target}"])))
+    if writer.full:
+        lost = f"{len(writer.lost)} items" if writer.lost else "the index"
+        raise CollectError(f"{writer.full}: {lost} did not fit into {target}", "name a file on another disk: -o FILE")
+    if silent := sorted(answer.asked for answer in answers if answer.why):
+        some = ", ".join(silent[:4]) + (" …" if len(silent) > 4 else "")
+        raise CollectError(
+            f"{len(silent)} of {len(answers)} hosts did not answer in full: {some}",
+            "the archive has what arrived; the table lists the reasons",
+        )
+
+
+def _create(target: Path) -> Archive:
+    form = next((form for suffix, form in FORMS.items() if target.name.endswith(suffix)), None)
+    if form is None:
+        raise UsageError(f"{target} is no archive by its name", "end it with .tar.zst or .tar.gz")
+    try:
+        fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        raise UsageError(f"{target} exists", "name another file: its evidence may exist nowhere else") from None
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        raise PostmortemError(f"could not create {target}: {reason}", "name another file with -o FILE") from None
+    return Archive(fd, form, str(target))
+
+
+def listing() -> str:
+    """Return the items: file, reason, commands."""
+    return "\n".join(f"{item.name}\n  {item.why}\n  {' | '.join(map(items.shown, item.ways))}" for item in items.ALL)

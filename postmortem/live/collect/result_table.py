@@ -1,0 +1,73 @@
+"""Results as a table for a terminal: a line for each item, or a line for each host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from postmortem.live.collect.here import Row
+    from postmortem.live.collect.hosts import Answer
+
+REASON = 100  # characters
+ALONE = 4  # rows of one item that get a line each
+
+
+def of_items(rows: Sequence[Row]) -> list[str]:
+    """Return the items of one host, collected ones first; one line for an item that many ranks have."""
+    by_item: dict[str, list[Row]] = {}
+    for row in rows:
+        by_item.setdefault(str(row["item"]), []).append(row)
+    alone = [row for same in by_item.values() if len(same) <= ALONE for row in same]
+    hosts = {str(row["file"]).partition("/")[0] for row in alone if row["file"]}
+    own = f"{hosts.pop()}/" if len(hosts) == 1 else ""
+    lines = [("item", "size", "time", "")]
+    for row in sorted(alone, key=lambda row: not row["file"]):
+        name = str(row["file"]).removeprefix(own) if row["file"] else str(row["item"])
+        size = _size(row["bytes"]) if row["file"] else "–"
+        lines.append((name, size, f"{row['seconds']:.1f} s", _note(row)))
+    at = 1 + sum(bool(row["file"]) for row in alone)
+    lines[at:at] = [_together(same) for same in by_item.values() if len(same) > ALONE]
+    return _columns(lines)
+
+
+def _together(rows: Sequence[Row]) -> tuple[str, str, str, str]:
+    collected = sum(bool(row["file"]) for row in rows)
+    notes = list(dict.fromkeys(filter(None, map(_note, rows))))
+    more = f"; {len(notes) - 1} more reasons are in the index" if len(notes) > 1 else ""
+    longest = max(row["seconds"] for row in rows)
+    name = f"{rows[0]['item']}: {collected} of {len(rows)}"
+    return name, _size(sum(row["bytes"] for row in rows)), f"{longest:.1f} s", "".join(notes[:1]) + more
+
+
+def of_hosts(answers: Sequence[Answer]) -> list[str]:
+    """Return a line for each host."""
+    lines = [("host", "came", "failed", "size", "time", "")]
+    for a in sorted(answers, key=lambda a: a.asked):
+        collected = sum(bool(row["file"]) for row in a.items)
+        name = a.asked if a.host in ("", a.asked) else f"{a.asked} ({a.host})"
+        failed, size = str(len(a.items) - collected), _size(a.bytes)
+        lines.append((name, str(collected), failed, size, f"{a.seconds:.1f} s", a.why[:REASON]))
+    return _columns(lines)
+
+
+def _note(row: Row) -> str:
+    cut = "cut: it was larger" if row.get("cut") else ""
+    return "; ".join(filter(None, (cut, str(row.get("why") or "")[:REASON])))
+
+
+def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *numbers, last in rows:
+        aligned = [f"{cell:>{width}}" for cell, width in zip(numbers, widths[1:], strict=False)]
+        lines.append("  ".join((first.ljust(widths[0]), *aligned, last)).rstrip())
+    return lines
+
+
+def _size(number: float) -> str:
+    units = ["B", "KiB", "MiB", "GiB"]
+    while number >= 1024 and len(units) > 1:
+        number /= 1024
+        units.pop(0)
+    return f"{number:.0f} B" if units[0] == "B" else f"{number:.1f} {units[0]}"

@@ -1,0 +1,223 @@
+"""Starts the command, passes signals on, and waits for it and for the ranks that it leaves behind.
+
+    job.start(["torchrun", ...], os.environ, tee); job.wait()  ->  End(code=1, signal=0)
+
+Each signal reaches the child once: one that a terminal, `timeout` or a scheduler sends to all processes has
+reached our tee too, and is not passed on, since torchrun abandons its ranks at the third SIGTERM. SIGUSR1 and
+SIGUSR2 go to processes that have a handler, of which torchrun would die at once. The end of the process counts,
+not the end of its output, which an orphan may hold open for hours; as subreaper we become the parent of orphans.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import select
+import signal
+import struct
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from postmortem.live import proc
+from postmortem.live.run import dumps, processes
+from postmortem.live.run.journal import Journal, print_line
+from postmortem.live.run.kernel_state import Memory
+from postmortem.live.run.quiet import Quiet
+from postmortem.live.run.tee import FORWARDED, Tee, resize
+from postmortem.live.run.tracker import Tracker, name_of
+
+WATCHED = (*FORWARDED, signal.SIGCHLD, signal.SIGWINCH)
+TO_ALL_S = 0.05  # a scheduler signals one process after the other
+SAME_S = 1.0  # repetitions of a signal within this time are ignored
+LOOK_S = (0.5, 5.0)  # between two looks at the processes
+SHARE = 200  # a look takes at most this part of a processor's time
+GRACE_S = 10.0  # for orphaned ranks, after SIGTERM
+PR_SET_CHILD_SUBREAPER = 36
+SFD_CLOEXEC = 0o2000000
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How the command ended: with a code of its own, or by a signal."""
+
+    code: int
+    signal: int = 0
+
+    @classmethod
+    def of(cls, status: int) -> End:
+        return cls(0, os.WTERMSIG(status)) if os.WIFSIGNALED(status) else cls(os.WEXITSTATUS(status))
+
+    def __str__(self) -> str:
+        return name_of(self.signal) if self.signal else f"exit code {self.code}"
+
+
+class Job:
+    """The command, from its start to its end."""
+
+    def __init__(self, journal: Journal, memory: Memory, folder: Path | None) -> None:
+        self.journal = journal
+        self.quiet = Quiet(folder, time.monotonic())
+        self.tracker = Tracker(journal, memory)
+        self.end: End | None = None
+        self.pid = 0
+        self._before = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+        self._signals = _signalfd(WATCHED)
+        self._received: dict[int, float] = {}
+        self._tee: Tee
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    def start(self, command: Sequence[str], env: Mapping[str, str], tee: Tee) -> None:
+        """Start it. Raise OSError where there is no such command."""
+        self._tee = tee
+        out, err = (stream.inner for stream in tee.streams)
+
+        def restore_signals() -> None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+
+        popen = subprocess.Popen(list(command), stdout=out, stderr=err, env=dict(env), preexec_fn=restore_signals)
+        popen.returncode = 0  # we wait for it ourselves
+        self.pid = self.tracker.command = popen.pid
+        tee.close_inner()
+
+    def wait(self) -> End:
+        """Wait until the command has ended, and every rank that it left behind."""
+        pause = LOOK_S[0]
+        self.tracker.look(self.pid)
+        due = time.monotonic() + pause
+        while self.end is None:
+            self._handle_event(max(0.0, due - time.monotonic()))
+            if time.monotonic() >= due and self.end is None:
+                began = time.thread_time()  # on a busy host a look takes long, and costs no more
+                self.tracker.look(self.pid)
+                self.quiet.look(time.monotonic())
+                pause = min(max(LOOK_S[0], SHARE * (time.thread_time() - began)), LOOK_S[1])
+                due = time.monotonic() + pause
+        self._end_orphans()
+        return self.end
+
+    def wait_only(self) -> End:
+        """Wait until the command has ended, and do nothing else."""
+        if self.end is None:
+            self.end = End.of(os.waitpid(self.pid, 0)[1])
+        return self.end
+
+    def _handle_event(self, timeout: float) -> None:
+        """Handle one event, or none in that time."""
+        messages = self._tee.descriptors()
+        ready = select.select([self._signals, self.tracker.descriptor(), *messages], [], [], timeout)[0]
+        if messages and messages[0] in ready:
+            self._tee.read_messages()
+        if self.tracker.descriptor() in ready:
+            self.tracker.read_ends()
+        if self._signals in ready:
+            number, _, _, sender = struct.unpack_from("IiiI", os.read(self._signals, 128))
+            if number == signal.SIGCHLD:
+                self._reap()
+            elif number == signal.SIGWINCH:
+                for stream in self._tee.streams:
+                    resize(stream)
+                _send(self.pid, number)  # it may have read the size before
+            else:
+                self._handle_signal(number, sender)
+
+    def _handle_signal(self, number: int, sender: int) -> None:
+        name, now = name_of(number), time.monotonic()
+        if not self.tracker.asked_to_stop:  # before the ranks react to it
+            quiet = self.quiet.report(now)
+            dumps.request(self.tracker.ranks(), f"{name} came{'; ' if quiet else ''}{quiet}", self.journal)
+        self.tracker.asked_to_stop = True
+        facts: dict[str, object] = {"signal": name}
+        if sender:
+            facts |= {"from": sender, "from_name": proc.text(f"/proc/{sender}/comm")}
+        time.sleep(TO_ALL_S)
+        if processes.pending(self._tee.pid, number) or self._tee.received(number):
+            return self.journal.write("signal", f"{name} came to all processes", facts)
+        if now - self._received.get(number, -SAME_S) < SAME_S:
+            return None
+        self._received[number] = now
+        to = [self.pid]
+        if number in (signal.SIGUSR1, signal.SIGUSR2) and not processes.catches(self.pid, number):
+            self.tracker.look(self.pid)
+            if ranks := self.tracker.ranks():
+                to = [p.pid for p in ranks if processes.catches(p.pid, number)]
+        reached = [str(pid) for pid in to if _send(pid, number)]
+        if not reached:
+            print_line(f"{name} was not passed on: no process handles it, and it would have ended the launcher alone")
+        where = f"passed on to {', '.join(reached)}" if reached else "not passed on: no process has a handler"
+        return self.journal.write("signal", f"{name} came to the wrapper, {where}", facts)
+
+    def _reap(self) -> None:
+        """Reap all children that have ended: the command, its orphans, our tee."""
+        self.tracker.read_ends()
+        while True:
+            try:
+                pid, status, used = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            if pid == self._tee.pid:
+                self._tee.read_messages()
+                if self.end is None and os.WIFSIGNALED(status):  # it was killed: its streams are still open here
+                    self.journal.write("tee", f"the copying process was killed by {name_of(os.WTERMSIG(status))}")
+                    self._tee.start()
+                continue
+            rusage = {"user_s": used.ru_utime, "system_s": used.ru_stime, "peak_kb": used.ru_maxrss}
+            self.tracker.end(pid, status, rusage)
+            if pid == self.pid:
+                self.end = End.of(status)
+
+    def _end_orphans(self) -> None:
+        """Stop ranks without a launcher, which hold their GPUs and wait for each other without end."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            left = self._orphans()
+            if not left:
+                return
+            names = ", ".join(f"pid {pid}" for pid in left)
+            self.journal.write("orphans", f"the command left ranks behind: {name_of(number)} to {names}")
+            self.tracker.killed.update(left)
+            for pid in left:
+                _send(pid, number)
+                _send(pid, signal.SIGCONT)
+            until = time.monotonic() + GRACE_S
+            while self._orphans() and time.monotonic() < until:
+                self._handle_event(0.1)
+
+    def _orphans(self) -> list[int]:
+        """Return the ranks and their workers among our own children."""
+        found = []
+        for pid in processes.children(os.getpid()):
+            if pid not in (self._tee.pid, self.pid):
+                process = self.tracker.known.get(pid) or processes.look(pid, os.getpid(), None)
+                if process.rank is not None or process.of_rank is not None:
+                    found.append(pid)
+        return found
+
+    def close(self) -> None:
+        """Close all descriptors, and unblock signals."""
+        self.tracker.close()
+        os.close(self._signals)
+        while signal.sigtimedwait(WATCHED, 0) is not None:  # signals that have been handled
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+
+
+def _send(pid: int, number: int) -> bool:
+    with suppress(OSError):
+        os.kill(pid, number)
+        return True
+    return False
+
+
+def _signalfd(numbers: Sequence[int]) -> int:
+    """Return a descriptor from which blocked signals are read, with their senders."""
+    mask = sum(1 << (number - 1) for number in numbers)
+    made: int = ctypes.CDLL(None, use_errno=True).signalfd(-1, struct.pack("Q", mask) + b"\0" * 120, SFD_CLOEXEC)
+    if made < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno() or errno.ENOSYS))
+    return made

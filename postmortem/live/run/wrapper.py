@@ -1,0 +1,197 @@
+"""`postmortem run -- COMMAND`: the command runs, its evidence is saved, and a failure is analyzed.
+
+execute(["torchrun", "train.py"], Options())  ->  the command's own exit code
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from postmortem.errors import UsageError, ours
+from postmortem.live.run import kernel_state, switches
+from postmortem.live.run.job import End, Job
+from postmortem.live.run.journal import JOURNAL, REPORT, RUNS, Journal, make_folder, print_line
+from postmortem.live.run.tee import Tee, open_stream
+from postmortem.system.arguments import HISTORY
+
+NOT_FOUND, NOT_RUNNABLE = 127, 126  # as in shells
+DRAIN_S = 10.0
+ANALYSIS_S = 600.0
+HISTORY_S = 15.0
+SLURM = {"job": "SLURM_JOB_ID", "step": "SLURM_STEP_ID", "restart": "SLURM_RESTART_COUNT"}
+PACKAGE = Path(__file__).resolve().parents[3]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of the command line."""
+
+    folder: Path = Path(RUNS)
+    keep: str = "failed"  # always | failed
+    off: tuple[str, ...] = ()  # switches
+    analyze: bool = True
+    history: str | None = None
+
+
+def execute(command: Sequence[str], options: Options) -> int:
+    """Run it; return its exit code. If a signal killed it, die of the same one."""
+    if not sys.platform.startswith("linux"):
+        raise UsageError("`postmortem run` works on Linux only", "run the command, and analyze its logs afterwards")
+    if not command:
+        raise UsageError("no command to run", "write it behind two dashes: postmortem run -- torchrun train.py")
+    if unknown := [name for name in options.off if name not in switches.SWITCHES]:
+        raise UsageError(f"--without {unknown[0]} is no switch", f"there are {', '.join(switches.SWITCHES)}")
+    folder = make_folder(options.folder)
+    began = time.monotonic()
+    end = _run(command, options, folder)
+    failed, seconds = bool(end.code or end.signal), time.monotonic() - began
+    if not failed and folder and options.history:
+        _add_to_history(folder, options.history)
+    where = f"kept in {_relative(folder)}" if folder else "nothing was kept"
+    if folder and not failed and options.keep == "failed":
+        shutil.rmtree(folder, ignore_errors=True)
+        where = "nothing kept"
+        with suppress(OSError):
+            folder.parent.rmdir()  # if it is empty
+    print_line(f"{end} after {seconds:.1f} s; {where}")
+    if failed and folder and options.analyze:
+        analyze(folder, history=options.history)
+    if end.signal:
+        _die_of(end.signal)
+    return end.code
+
+
+def _run(command: Sequence[str], options: Options, folder: Path | None) -> End:
+    host = socket.gethostname()
+    journal, memory, kernel = Journal(folder, host), kernel_state.Memory(), kernel_state.KernelLog()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        streams = [open_stream("stdout", 1), open_stream("stderr", 2)]
+        job = Job(journal, memory, folder)
+        tee = Tee(streams, folder)
+    except (OSError, AttributeError) as error:  # no descriptors or processes left, or a very old kernel
+        print_line(f"nothing is kept of this run, which goes on alone: {error}")
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        try:
+            os.execvp(command[0], list(command))
+        except OSError as cause:
+            return _not_started(command[0], cause)
+    added = {}
+    if folder:
+        added = switches.environment(os.environ, folder, command, options.off, any(s.tty for s in streams))
+    facts: dict[str, object] = {"command": list(command), "cwd": "", "pid": os.getpid(), "switched_on": added}
+    with suppress(OSError):  # the folder may have been removed
+        facts["cwd"] = str(Path.cwd())
+    if slurm := {name: os.environ[key] for name, key in SLURM.items() if key in os.environ}:
+        facts["slurm"] = slurm
+    message = f"postmortem run on {host}: {shlex.join(command)[:2000]}"
+    journal.write("run", message, facts | kernel_state.state(memory))
+    try:
+        job.start(command, os.environ | added, tee)
+    except OSError as error:
+        end = _not_started(command[0], error)
+        tee.close_inner()
+    else:
+        try:
+            end = job.wait()
+        except Exception as error:
+            print_line(f"nothing more is noted of this run: {ours(error)}")
+            end = job.wait_only()
+    tee.drain(DRAIN_S)
+    tee.close()
+    last = {"code": end.code, "signal": end.signal, "ranks": job.tracker.counted()} | kernel_state.state(memory)
+    job.close()
+    journal.write("done", f"the command ended: {end}", last)
+    kernel.save(folder)
+    journal.close()
+    return end
+
+
+def _not_started(name: str, error: OSError) -> End:
+    missing = isinstance(error, FileNotFoundError)
+    print_line(f"{name}: {'command not found' if missing else error.strerror}")
+    return End(NOT_FOUND if missing else NOT_RUNNABLE)
+
+
+def _relative(path: Path) -> Path:
+    try:
+        return path.relative_to(Path.cwd())
+    except (OSError, ValueError):
+        return path
+
+
+def postmortem(*words: str) -> list[str]:
+    """Return the words of a command of this package. Modules in the working directory do not belong to it."""
+    return [sys.executable, "-P", "-m", "postmortem", *words]
+
+
+def environment(**more: str) -> Mapping[str, str]:
+    """Return the environment in which this package is found."""
+    path = os.pathsep.join(filter(None, [str(PACKAGE), os.environ.get("PYTHONPATH")]))
+    return os.environ | {"PYTHONPATH": path} | more
+
+
+def _history(address: str | None) -> dict[str, str]:
+    """Return a variable: the address may hold a password, which a command line would show."""
+    return {HISTORY: address} if address else {}
+
+
+def _add_to_history(folder: Path, history: str) -> None:
+    """Store a success, for the hours of its host. In a process of its own, and no longer than HISTORY_S: one that
+    waits for a store is left behind, even if it cannot be killed."""
+    words = postmortem("history", "add", str(folder / JOURNAL))
+    nothing = subprocess.DEVNULL
+    env = environment(**_history(history))
+    try:
+        adding = subprocess.Popen(words, env=env, stdin=nothing, stdout=nothing, stderr=subprocess.PIPE)
+        try:
+            _, errors = adding.communicate(timeout=HISTORY_S)
+        except subprocess.TimeoutExpired:
+            adding.kill()
+            return print_line(f"not filed in the history: it took longer than {HISTORY_S:.0f} s")
+    except KeyboardInterrupt:
+        return None
+    except OSError as error:
+        return print_line(f"not filed in the history: {error.strerror}")
+    for line in errors.decode("utf-8", "replace").splitlines():
+        if line.startswith("postmortem: "):
+            own = line.removeprefix("postmortem: ")
+            print_line(f"not filed in the history: {own}" if adding.returncode else own)
+    return None
+
+
+def analyze(folder: Path, *more: Path, history: str | None = None) -> None:
+    """Analyze in a process of its own, which cannot change the exit code."""
+    inputs = [str(_relative(path)) for path in (folder, *more)]
+    words = postmortem("analyze", *inputs, "--output", str(_relative(folder) / REPORT))
+    env = environment(**_history(history))
+    try:
+        subprocess.run(words, env=env, stdin=subprocess.DEVNULL, stdout=2, timeout=ANALYSIS_S)
+    except KeyboardInterrupt:
+        pass
+    except (OSError, subprocess.SubprocessError) as error:
+        print_line(f"the analysis did not end well ({error}); try: postmortem analyze {inputs[0]}")
+
+
+def _die_of(number: int) -> None:
+    """End by the command's signal, which the parent (a shell, srun, Kubernetes) then sees."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the core, if any, is the command's
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
+    for out in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            out.flush()
+    os.kill(os.getpid(), number)
+    signal.pause()

@@ -1,0 +1,234 @@
+"""All events of an incident as CSV, NDJSON, Parquet, and as a trace for Perfetto.
+
+time                     uncertainty_s  rank  host    kind  severity  pattern       text   file     line
+2026-11-20 21:13:48.704  0.004             3  node-b  kill  fatal     kernel-oom-…  … K …  dmesg…     81
+
+Rows are sorted by time, events without a time last. Times are ISO 8601 in UTC; `uncertainty_s` is one standard
+deviation.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from postmortem.errors import PostmortemError
+from postmortem.model.frame import categories
+from postmortem.report import json as plain
+from postmortem.report import lanes, text, view
+from postmortem.report.events import Place, frame
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = ("time", "uncertainty_s", "rank", "host", "kind", "severity", "pattern", "text", "file", "line")
+TIMESKETCH = ("message", "datetime", "timestamp_desc")  # the columns that Timesketch imports
+_CALENDAR = (-62_135_596_800, 253_402_300_800)  # the years 1 to 9999, which ISO 8601 can write
+_FORMULA = ("=", "+", "-", "@")
+
+
+# ── the table ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def table(incident: view.Incident) -> pd.DataFrame:
+    """Return COLUMNS: `time` as datetime64[us, UTC], `uncertainty_s` as float64, `rank` and `line` as Int64, the
+    others as categories. Unknown values are missing."""
+    rows = frame(incident)
+    rows["uncertainty_s"] = rows["sigma"].where(_in_calendar(rows["time"]))
+    rows["time"] = moments(rows["time"])
+    for name in ("host", "kind", "pattern"):
+        rows[name] = rows[name].cat.remove_categories([""] if "" in rows[name].cat.categories else [])
+    return rows.rename(columns={"source": "file"})[list(COLUMNS)]
+
+
+def _in_calendar(time: pd.Series[float]) -> pd.Series[bool]:
+    return time.between(*_CALENDAR, inclusive="left")
+
+
+def moments(time: pd.Series[float]) -> pd.Series[pd.Timestamp]:
+    """Convert epoch seconds to datetime64[us, UTC]; NaT without a time, or outside of the calendar."""
+    import numpy as np
+    import pandas as pd
+
+    known = time.where(_in_calendar(time)).to_numpy()
+    missing = np.isnan(known)
+    whole = np.floor(np.where(missing, 0, known))
+    # the whole seconds separately, so that a microsecond is rounded as `datetime` rounds it
+    micro = np.rint((np.where(missing, 0, known) - whole) * 1e6)
+    found = (whole.astype("int64") * 1_000_000 + micro.astype("int64")).view("datetime64[us]")
+    found[missing] = np.datetime64("NaT")
+    return pd.Series(found, index=time.index).dt.tz_localize("UTC")
+
+
+def iso(time: pd.Series[pd.Timestamp]) -> list[str | None]:
+    """Format moments as ISO 8601 in UTC, to the microsecond."""
+    import numpy as np
+
+    stamps = np.datetime_as_string(time.dt.tz_localize(None).to_numpy(), unit="us").tolist()
+    return [None if stamp == "NaT" else f"{stamp}Z" for stamp in stamps]
+
+
+def cells(column: pd.Series[Any], shown: Callable[[Any], Any]) -> list[Any]:
+    """Apply `shown` to each value, once for each distinct one; to None for a missing value."""
+    import pandas as pd
+
+    codes, known = pd.factorize(column.array)  # of a Series the known are an Index, of Arrow strings
+    found = [*map(shown, known.tolist()), shown(None)]  # a missing value has the code -1
+    return [found[code] for code in codes.tolist()]
+
+
+# ── the formats ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def render_csv(incident: view.Incident) -> str:
+    """Return CSV (RFC 4180).
+
+    A spreadsheet treats a cell that begins with =, +, - or @ as a formula, and a log may have been written to be one
+    (CWE-1236): such a cell gets an apostrophe in front.
+    """
+    rows = table(incident)
+    file = io.StringIO(newline="")
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(zip(iso(rows["time"]), *(cells(rows[name], _cell) for name in COLUMNS[1:]), strict=True))
+    return file.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    shown = text.visible(value).replace("\n", " ")
+    return f"'{shown}" if shown.lstrip().startswith(_FORMULA) else shown
+
+
+def render_ndjson(incident: view.Incident) -> str:
+    """Return one JSON object a line, with the columns of the table and of TIMESKETCH.
+
+    An event without a time has null: `jq -c 'select(.datetime)'` omits those.
+    """
+    rows = table(incident)
+    shown = {name: cells(rows[name], _dumped) for name in COLUMNS[1:]}
+    shown["time"] = shown["datetime"] = list(map(_dumped, iso(rows["time"])))
+    shown["message"] = [
+        pattern if line == '""' and pattern != "null" else line
+        for line, pattern in zip(shown["text"], shown["pattern"], strict=True)
+    ]
+    shown["timestamp_desc"] = ['"line"' if kind == "null" else kind for kind in shown["kind"]]
+    names = (*COLUMNS, *TIMESKETCH)
+    line = "{" + ",".join(f'"{name}":%s' for name in names) + "}\n"
+    return "".join(map(line.__mod__, zip(*(shown[name] for name in names), strict=True)))
+
+
+def _dumped(value: Any) -> str:
+    return plain.harmless(plain.dump(value, order=False))
+
+
+def render_parquet(incident: view.Incident) -> bytes:
+    """Return the table as a Parquet file. Raise PostmortemError where pyarrow is not installed."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        hint = "pip install pyarrow, or write --format csv or ndjson"
+        raise PostmortemError("--format parquet needs pyarrow, which is not installed", hint) from None
+    import pandas as pd
+
+    rows = table(incident)
+    for name in COLUMNS:
+        if rows[name].dtype == "category":
+            rows[name] = pd.Categorical(cells(rows[name], lambda word: None if word is None else text.visible(word)))
+    file = io.BytesIO()
+    rows.to_parquet(file, engine="pyarrow", index=False)
+    return file.getvalue()
+
+
+# ── the trace ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def render_trace(incident: view.Incident) -> str:
+    """Return the JSON object form of the trace event format, for ui.perfetto.dev, chrome://tracing or speedscope.
+
+    Hosts are processes, ranks are threads. Times are microseconds from the first event. The lifetime of each rank,
+    first line to last, is a slice; each event is an instant, the decisive one across all lanes.
+    """
+    document = incident.document
+    rows = _timed(frame(incident), *lanes.decisive(document))
+    states = {item.get("rank"): view.known(item.get("state")) for item in view.rows(document.get("ranks"))}
+    events = [*map(_dumped, (*_names(rows), *_lifetimes(rows, states))), *_instants(rows)]
+    head = {
+        "tool": "postmortem",
+        "headline": text.sentence(view.headline(document)),
+        "start": min(filter(None, iso(moments(rows["time"]))), default=None),
+    }
+    listed = ",\n".join(events)
+    return f'{{"displayTimeUnit":"ms","otherData":{plain.dump(head, order=False)},"traceEvents":[\n{listed}\n]}}\n'
+
+
+def _timed(rows: pd.DataFrame, decisive: Place, culprit: int | None) -> pd.DataFrame:
+    """Return the events with a time by host, rank and time, with the numbers of the format: `pid` of a host, `tid` of
+    a rank (0 for the host), `ts` in microseconds. `decisive` is the line of the verdict."""
+    source, line = decisive
+    rows = rows[rows["time"].notna()].copy()
+    number = rows["line"].isna() if line is None else (rows["line"] == line).fillna(False)
+    rows["decisive"] = (rows["source"] == source) & number.astype(bool)
+    if culprit is not None:
+        rows["rank"] = rows["rank"].mask(rows["decisive"] & rows["rank"].isna(), culprit)
+    rows["tid"] = (rows["rank"] + 1).fillna(0).astype("int64")
+    known = rows["line"].astype(object).where(rows["line"].notna(), "")
+    both = zip(rows["source"].tolist(), known.tolist(), strict=True)
+    rows["address"] = categories([f"{place}:{number}" if number != "" else place for place, number in both])
+    rows = rows.sort_values(["host", "tid", "time", "address"], kind="stable", ignore_index=True)
+    rows["pid"] = rows["host"].cat.remove_unused_categories().cat.codes.astype("int64") + 1
+    rows["ts"] = ((rows["time"] - rows["time"].min()) * 1e6).round().astype("int64")
+    return rows
+
+
+def _names(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    named, pids, threads = (rows[name].tolist() for name in ("host", "pid", "tid"))
+    hosts = dict.fromkeys(zip(named, pids, strict=True))
+    ranks = dict.fromkeys(zip(pids, threads, strict=True))
+    return [
+        *(_meta("process_name", pid, 0, text.line(host, 120) or "no host") for host, pid in hosts),
+        *(_meta("thread_name", pid, tid, f"rank {tid - 1}" if tid else "host") for pid, tid in ranks),
+    ]
+
+
+def _meta(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "pid": process, "tid": thread, "name": kind, "args": {"name": name}}
+
+
+def _lifetimes(rows: pd.DataFrame, states: dict[Any, str]) -> list[dict[str, Any]]:
+    own = rows[rows["tid"] > 0].groupby(["pid", "tid"], sort=False)["ts"]
+    spans = own.agg(["min", "max"]).reset_index().to_numpy().tolist()
+    return [
+        {
+            **{"ph": "X", "pid": process, "tid": thread, "ts": first, "dur": max(last - first, 1)},
+            **{"name": f"rank {thread - 1}", "cat": "life"},
+            "args": {"state": states.get(thread - 1) or "unknown"},
+        }
+        for process, thread, first, last in spans
+    ]
+
+
+def _instants(rows: pd.DataFrame) -> list[str]:
+    names = [
+        _dumped(text.line(text.line(pattern or text.line(word, 60) or kind or "line", 80), 80))
+        for pattern, word, kind in zip(rows["pattern"], rows["text"], rows["kind"], strict=True)
+    ]
+    severities = cells(rows["severity"], _dumped)
+    columns = (
+        *(rows[name].tolist() for name in ("pid", "tid", "ts")),
+        ["g" if decisive else "t" for decisive in rows["decisive"]],
+        names,
+        severities,
+        cells(rows["text"], lambda word: _dumped(text.line(word or "", 400))),
+        cells(rows["address"], _dumped),
+        severities,
+        cells(rows["sigma"], _dumped),
+    )
+    line = (
+        '{"ph":"i","pid":%d,"tid":%d,"ts":%d,"s":"%s","name":%s,"cat":%s,'
+        '"args":{"text":%s,"where":%s,"severity":%s,"uncertainty_s":%s}}'
+    )
+    return list(map(line.__mod__, zip(*columns, strict=True)))

@@ -1,0 +1,156 @@
+"""One-line summaries of parts of the document: its attempts, the collective of the verdict, the history.
+
+attempt 0, 22:40:30 to 22:40:33: Rank 2 raised OSError: … in train.py:23; exit code 1
+ALLREDUCE #8120 in the default group, 1,048,576 elements: 3 of 4 ranks entered, rank 2 had completed
+#8119; timed out after 600 s
+seen 6 times since 12 November 2026, 4 of them on gpu-017; last on 20 November 2026 (9c0e11d2ab34);
+last time: fixed by …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from postmortem.model.digits import whole
+from postmortem.report import labels, text, view
+
+MAX_ATTEMPTS = 12
+MAX_GROUPS = 4  # groups of ranks in other places whose place is stated
+CALLS = {"backward": "the all-reduce of backward", "init": "init_process_group"}
+
+# ── attempts ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt of the job. `why` names the rank that failed; it is empty where none did."""
+
+    number: str
+    begin: str
+    end: str
+    category: str
+    why: str
+    ended: str
+
+    @property
+    def line(self) -> str:
+        """All in one line, for a terminal."""
+        span = f"{self.begin} to {self.end}" if self.begin and self.end else self.end and f"until {self.end}"
+        reasons = "; ".join(part.rstrip(".") for part in (self.why, self.ended) if part)
+        return f"attempt {self.number}{f', {span}' if span else ''}: {reasons or 'not known how it ended'}"
+
+
+def attempts(document: view.Document) -> list[Attempt]:
+    """Return the last attempts, oldest first; empty where there was only one. A repeated reason is not repeated."""
+    rows = view.rows(document.get("attempts"))
+    found = [_attempt(row) for row in rows[-MAX_ATTEMPTS:]] if len(rows) > 1 else []
+    first: dict[str, str] = {}
+    for attempt in found:
+        first.setdefault(attempt.why, attempt.number)
+    return [
+        replace(attempt, why=f"The same as attempt {first[attempt.why]}.")
+        if attempt.why and first[attempt.why] != attempt.number
+        else attempt
+        for attempt in found
+    ]
+
+
+def _attempt(row: dict[str, Any]) -> Attempt:
+    category = view.known(row.get("category"))
+    # to the second: the begin of an attempt is not known better
+    begin, end = (text.day_and_time(row.get(name))[1].partition(".")[0] for name in ("begin", "end"))
+    return Attempt(
+        number=view.known(row.get("number")) or "?",
+        begin=begin,
+        end=end,
+        category=labels.CATEGORIES.get(category, category),
+        why=view.known(row.get("why")) if row.get("outcome") != "healthy" else "",
+        ended=view.known(row.get("ended")),
+    )
+
+
+# ── the collective ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def collective(document: view.Document) -> str:
+    """Return a sentence on the collective that the ranks were stuck in; empty where the logs show no wait."""
+    row = view.part(view.part(document, "verdict"), "collective")
+    limit, waited = _seconds(row.get("timeout_s")), _seconds(row.get("waited_s"))
+    wait = f"timed out after {limit}" if limit else f"waited for {waited}" if waited else ""
+    if not (wait or any(row.get(name) for name in ("seq", "missing", "elsewhere"))):
+        return ""
+    return f"{_call(row)}: {', '.join(_places(row))}" + (f"; {wait}" if wait else "")
+
+
+def _call(row: dict[str, Any]) -> str:
+    op = view.known(row.get("op")) or "a collective"
+    seq, group = view.whole(row.get("seq")), view.known(row.get("group")).partition(" [")[0]
+    call = CALLS.get(op, op) + (f" #{seq}" if seq is not None else "")
+    if group:
+        call += " in the default group" if group == "default_pg" else f" in group {group}"
+    numel, dtype = view.whole(row.get("numel_in")), view.known(row.get("dtype"))
+    if numel is not None:
+        call += f", {text.plural(numel, f'{dtype} element' if dtype else 'element')}"
+    return call
+
+
+def _places(row: dict[str, Any]) -> Iterator[str]:
+    """Yield the ranks that had entered, and the places of the others."""
+    entered, size = view.numbers(row.get("entered")), view.whole(row.get("size"))
+    if size is not None and entered:
+        all_ranks = "both ranks" if size == 2 else f"all {size:,} ranks"
+        yield f"{all_ranks if len(entered) == size else f'{len(entered):,} of {size:,} ranks'} entered"
+    elif entered:
+        yield f"{text.ranks(entered)} entered"
+    completed, others = view.part(row, "completed"), view.part(row, "elsewhere")
+    places: dict[str, list[int]] = {}
+    for rank in view.numbers(row.get("missing")):
+        n = view.whole(completed.get(str(rank)))
+        places.setdefault(f"had completed #{n}" if n is not None else "did not", []).append(rank)
+    for name, call in others.items():
+        if name.isdecimal():
+            places.setdefault(f"in {CALLS.get(str(call), str(call))}", []).append(whole(name))
+    for place, ranks in list(places.items())[:MAX_GROUPS]:
+        was = ("was " if len(ranks) == 1 else "were ") if place.startswith("in ") else ""
+        yield f"{text.ranks(ranks)} {was}{place}"
+
+
+def _seconds(value: object) -> str:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e9:
+        return ""
+    return f"{value:.0f} s" if value >= 10 else f"{float(f'{value:.1f}'):g} s"
+
+
+# ── the history ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def history(document: view.Document) -> str:
+    """Return how often the same was seen before; empty where the verdict was not filed."""
+    seen = view.part(document, "history")
+    times, filed = view.whole(seen.get("times")), view.whole(seen.get("incidents"))
+    if times is None or filed is None:
+        return ""
+    since, other = day(seen.get("since")), view.whole(seen.get("incomparable"))
+    incomparable = f"; {other:,} filed with another version's fingerprints cannot be compared" if other else ""
+    if not times:
+        others = f"{text.plural(filed, 'filed job')} since {since}" if filed and since else "it begins with this one"
+        return f"not seen before in the history ({others}{incomparable})"
+    found = f"seen {'once' if times == 1 else f'{times} times'}"
+    if since:
+        found += f" since {since}" if times > 1 else f", on {since}"
+    if (there := view.whole(seen.get("there")) or 0) > 1 and seen.get("host"):
+        found += f", {'all of them' if there == times else f'{there} of them'} on {text.line(seen['host'], 80)}"
+    if times > 1 and (last := day(seen.get("last"))):
+        found += f"; last on {last}"
+    if seen.get("id"):
+        found += f" ({text.line(seen['id'], 80)})"
+    found += incomparable
+    return f"{found}; last time: {text.line(seen['note'], 400)}" if seen.get("note") else found
+
+
+def day(stamp: object) -> str:
+    """`12 November 2026`."""
+    at = text.epoch(stamp)
+    return text.utc(at, "%d %B %Y").lstrip("0") if at is not None else ""

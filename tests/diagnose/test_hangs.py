@@ -1,0 +1,289 @@
+"""Hangs: the rows of the ranks, the watchdogs' counts, and the comparisons that name a rank."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from claims import NOON, bye, case, claim, event, exits, pattern, steps
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.derive.hangs import comparisons, library_reports, watchdogs
+from postmortem.diagnose.derive.hangs.rank_rows import Row, Table, at_odds, make, odd_one_out, table
+from postmortem.model import Event
+
+WAITED = pattern("waited", "hang", role="symptom", tells=("wait",))
+COUNTED = pattern("counted", "hang", role="symptom", tells=("count", "wait"))
+LOST = pattern("lost", "peer-lost", role="symptom")
+ANNOUNCED = pattern("announced", "collective-mismatch", role="symptom", tells=("announces",))
+Found = tuple[str, tuple[int, ...]] | None
+
+
+def said(line: int, rank: int = 1, kind: str = "pattern", **more: Any) -> Event:
+    return event(more.pop("text", "it failed"), f"r{rank}.log", line, kind, rank=rank, **more)
+
+
+def row(*events: Event, claims: Any = (), **known: Any) -> Row:
+    return table(case(*events, **({"ranks": (1,)} | known)), claims).rows[1]
+
+
+def line(rank: int, text: str = "step 5 begins", **more: Any) -> Event:
+    return said(5, rank, "line", text=text, source_kind="console", **more)
+
+
+def complaint(rank: int, p: Any = WAITED, **more: Any) -> Claim:
+    return claim(p, said(9, rank, **more), ranks=(rank,))
+
+
+def waits(*ranks: int) -> list[Claim]:
+    return [complaint(r) for r in ranks]
+
+
+def seen(claims: Iterable[Claim], *events: Event, ranks: int = 4, **known: Any) -> Table:
+    return table(case(*events, ranks=range(ranks), **known), list(claims))
+
+
+def named(of: Callable[[Table], Claim | None], found: Table) -> Found:
+    made = of(found)
+    return None if made is None else (made.pattern.id, made.ranks)
+
+
+# ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_ranks_outside_the_majority_are_odd_and_without_one_all_are() -> None:
+    assert odd_one_out({"a": [0, 1, 2], "b": [3]}) == ([3], True)
+    assert odd_one_out({"a": [0, 1], "b": [2, 3]}) == ([0, 1, 2, 3], False)
+    assert odd_one_out({"a": [0], "b": [1], "c": [2, 3]}) == ([2, 3, 0, 1], False)
+    assert odd_one_out({"a": [0, 1]}) == odd_one_out({}) == ([], False)
+    groups = {"a": [0], "b": [1], "c": [2]}
+    for order in itertools.permutations(groups):
+        assert odd_one_out({name: groups[name] for name in order}) == ([0, 1, 2], False)
+    assert at_odds([1], True, "places") == at_odds(list(range(7)), False, "places") == "places"
+    assert at_odds([0, 1], False, "places") == "ranks 0 and 1 were in different collectives: places"
+
+
+def test_a_row_holds_the_complaint_of_the_rank() -> None:
+    wait, lost, raised = (claim(p, said(n), ranks=(1,)) for n, p in enumerate((WAITED, LOST, pattern()), 5))
+    assert (row(claims=[wait]).complaint, row(claims=[lost]).lost) == (wait.event, lost.event)
+    assert row(claims=[raised]).fatal is raised.event and row().silent
+    launcher = claim(pattern("l", None, role="symptom", family="launcher"), said(5))
+    end = claim(pattern("e", None, role="symptom", tells=("end",)), said(5))
+    assert row(claims=[launcher, end, claim(pattern(), said(5, speaker="kernel")), claim(LOST, role="context")]).silent
+    coded = claim(WAITED, said(6, fields={"code": "a.py:1"}))
+    assert row(claims=[wait, coded]).complaint is row(claims=[coded, wait]).complaint is coded.event
+    account = claim(pattern("c", None, role="symptom", tells=("count",)), said(5))
+    assert row(claims=[account]).complaint is account.event and row(claims=[wait, account]).complaint is wait.event
+
+
+def test_a_row_holds_the_place_where_the_rank_waits() -> None:
+    coded = {"code": "a.py:1"}
+    assert row(said(5, kind="stack", fields=coded)).place == ("none", "a.py:1")
+    assert row(said(5, kind="stack", fields=coded | {"collective": "barrier"})).place == ("barrier", "a.py:1")
+    store = claim(WAITED, said(5, text="wait timeout after 10000ms", fields=coded))
+    assert row(claims=[store]).place == ("store.get", "a.py:1")
+    assert row(claims=[claim(WAITED, said(5, fields=coded))]).place is None
+    handler = claim(pattern(), said(5, fields={"interrupted": True}))
+    assert (row(claims=[handler]).stack, row(claims=[handler]).fatal) == (handler.event, None)
+    assert row(said(5, kind="stack", child=True)).stack is None
+
+
+def test_a_stack_that_a_dying_rank_printed_shows_no_hang() -> None:
+    dead = [e._replace(at=NOON) for e in exits(r2=-9)]
+    late = said(5, kind="stack", at=NOON + 5)
+    undated = said(5, kind="stack", context=("Signal 15 received",))
+    assert row(late, *dead).stack is row(undated, *dead).stack is None
+    assert row(late._replace(at=NOON - 500), *dead).stack and row(late).stack and row(late, *exits(r2=-15)).stack
+    assert row(late._replace(speaker="tool"), *dead).stack and row(undated._replace(context=()), *dead).stack
+
+
+def test_a_stack_that_was_asked_for_counts_if_the_rank_that_ended_had_waited_until_a_timeout() -> None:
+    """`postmortem run` asks all ranks when the first one fails."""
+    asked = said(5, kind="stack", fields={"asked": "rank 0 (pid 7) exited with code 1", "after": 0})
+    stopped = said(5, kind="stack", fields={"asked": "SIGTERM came to the wrapper"})
+    waited, raised = (claim(p, said(5, rank=0), ranks=(0,)) for p in (WAITED, pattern()))
+    assert row(asked, claims=[waited], ranks=(0, 1)).stack is asked
+    assert row(asked, claims=[raised], ranks=(0, 1)).stack is None
+    assert row(stopped, claims=[waited], ranks=(0, 1)).stack is None
+
+
+def test_a_rank_that_finished_after_its_complaints_got_over_them() -> None:
+    wait = [claim(WAITED, said(5))]
+    assert (
+        row(bye(1, 9, file="r1.log"), claims=wait).got_over
+        and row(bye(1, 9, file="r1.log"), *exits(r1=0), claims=wait).got_over
+    )
+    assert not row(bye(1, 3, file="r1.log"), claims=wait).got_over and not row(claims=wait).got_over
+    assert not row(bye(1, 9, file="b.log"), claims=wait).got_over
+    assert not row(bye(1, 9, file="r1.log"), *exits(r1=1), claims=wait).got_over
+
+
+def test_a_claim_needs_proof_and_a_known_pattern() -> None:
+    known = case(hosts={1: "b", 2: "a"})
+    made = make(known, "rank-vanished", [2, 1, 2], [None, event("x")], "so")
+    assert made is not None and (made.ranks, made.hosts, len(made.events)) == ((1, 2), ("a", "b"), 1)
+    assert (
+        make(known, "rank-vanished", [1], [None], "so") is make(known, "no-such-pattern", [1], [event()], "so") is None
+    )
+
+
+# ── watchdogs ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def count(rank: int | None = 0, **fields: Any) -> Event:
+    return event("it waits", f"r{rank}.log", rank=rank, pattern="counted", fields=fields)
+
+
+def groups(*events: Event) -> list[watchdogs.Group]:
+    return watchdogs.groups(case(*events, ranks=range(4), patterns=[COUNTED]))
+
+
+def ranks_by_group(*events: Event) -> list[tuple[str | None, list[int]]]:
+    return [(g.key, g.ranks) for g in groups(*events)]
+
+
+def test_of_several_works_that_timed_out_the_first_is_stuck() -> None:
+    for order in itertools.permutations(
+        ({"seq": "9", "op": "B"}, {"seq": "7", "op": "A", "enqueued": "9"}, {"enqueued": "8"})
+    ):
+        (group,) = groups(*(count(**fields) for fields in order))
+        wait = group.waits[0]
+        assert (wait.seq, wait.event.fields.get("seq"), wait.enqueued) == (7, "7", 9)
+    assert groups(count(seq="7", op="A"), count(seq="5"))[0].waits[0].event.fields["op"] == "A"
+
+
+def test_ranks_wait_in_groups_the_largest_first() -> None:
+    events = [count(r, seq="7", pg="1") for r in (2, 0)] + [count(r, seq="3", pg="0") for r in (1, 3, 2)]
+    assert ranks_by_group(*events) == [("0", [1, 2, 3]), ("1", [0, 2])]
+    assert ranks_by_group(count(0, seq="7"), count(1, op="A"), count(2, enqueued="1")) == [(None, [0, 1, 2])]
+    assert ranks_by_group(event("rank 3 waits", "a.log", pattern="counted", fields={"seq": "7", "rank": "3"})) == [
+        (None, [3])
+    ]
+    unnamed = [count(0, seq="7", pg="1"), count(1, seq="7", pg="2")]
+    assert ranks_by_group(*unnamed, count(0, seq="7")) == [("1", [0]), ("2", [1])]
+    assert (None, [2]) in ranks_by_group(*unnamed, count(2, seq="7"))  # of two groups neither is known to be meant
+    assert ranks_by_group(unnamed[0], count(2, seq="7")) == [("1", [0, 2])]
+
+
+@pytest.mark.parametrize(
+    ("seqs", "completed", "first"),
+    [((1, 1), (), True), ((1, 1), (-1, None), True), ((1, 1), (0, 1), False), ((1, 2), (0, 0), False),
+     ((None, None), (0, 0), True), ((None, None), (), False), ((0, 1), (), False)],
+)  # fmt: skip
+def test_the_first_work_of_a_group_never_ended(seqs: Any, completed: Any, first: bool) -> None:
+    rows = {r: watchdogs.Wait(r, count(r), seq) for r, seq in enumerate(seqs)}
+    for r, done in enumerate(completed):
+        rows[r].completed = done
+    assert watchdogs.Group(None, rows).first is first
+
+
+# ── comparisons ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def fingerprint(rank: int, op: str = "ALLREDUCE", peer: int | None = None, shape: str = "16") -> Event:
+    text = f"Rank {rank} is running collective: CollectiveFingerPrint(OpType={op}, TensorShape=[{shape}], TensorDeviceTypes=x"
+    text += f"), but Rank {peer} is running collective: …" if peer is not None else ""
+    return event(text, f"r{rank}.log", rank=rank, pattern="announced")
+
+
+@pytest.mark.parametrize(
+    ("events", "ranks"),
+    [
+        ([*(fingerprint(r, peer=2) for r in (0, 1, 3)), fingerprint(2, "BROADCAST", peer=0)], (2,)),
+        ([fingerprint(r, peer=2) for r in (0, 1, 3)], (2,)),
+        ([fingerprint(0, peer=3), fingerprint(1, "BROADCAST", peer=3)], (3,)),
+        ([fingerprint(0, peer=3), fingerprint(1, "BROADCAST", peer=0)], (0, 1)),
+        ([*(fingerprint(r) for r in (0, 1, 2)), fingerprint(3, shape="32")], (3,)),
+        ([fingerprint(r) for r in range(4)], ()),
+        ([fingerprint(0, peer=1)], None),
+        ([fingerprint(0)], None),
+    ],
+)
+def test_fingerprints_name_the_ranks_that_differ(events: list[Event], ranks: tuple[int, ...] | None) -> None:
+    found = named(library_reports.fingerprints, table(case(*events, ranks=range(4), patterns=[ANNOUNCED]), []))
+    assert found == (None if ranks is None else ("ranks-in-different-collectives", ranks))
+
+
+def test_the_silent_rank_whose_log_is_here_never_arrived_or_vanished() -> None:
+    lost = [complaint(r, LOST) for r in (0, 1, 2)]
+    arrived, vanished = ("rank-never-arrived", (3,)), ("rank-vanished", (3,))
+    assert named(comparisons.silence, seen(waits(0, 1, 2), line(3))) == arrived
+    assert named(comparisons.silence, seen(lost, line(3))) == vanished
+    assert named(comparisons.silence, seen([*lost, complaint(0)], line(3))) == arrived
+    assert named(comparisons.silence, seen(waits(0), line(1), line(2), line(3))) is None
+    assert named(comparisons.silence, seen(waits(0, 1), line(3))) is None  # the log of rank 2 is missing
+    files = {f"r{r}.log": r for r in range(3)}
+    assert comparisons._suspects(seen(waits(0, 1, 2), by_source=files, world=4)) == [3]
+    assert comparisons._suspects(seen(waits(0, 1), by_source=files, world=4)) == []
+
+
+def test_of_several_silent_ranks_the_one_with_another_last_line_is_named() -> None:
+    def suspects(*texts: str) -> list[int]:
+        return comparisons._suspects(seen(waits(0, 1, 2), *(line(r, text) for r, text in enumerate(texts)), ranks=5))
+
+    same = ["step 5 begins"] * 4
+    assert suspects(*same, "saving the checkpoint") == [4]
+    assert suspects(*same, "step 6 begins") == suspects(*same[:3], "loading", "saving the checkpoint") == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("lost_at", "gave_up", "sigma", "late"),
+    [
+        (5, (0, 1), 0, True),
+        (-1, (0, 1), 0, True),
+        (-1.1, (0, 1), 0, False),
+        (-5, (0, 1), 2, True),
+        (-5.1, (0, 1), 2, False),
+    ],
+)
+def test_a_rank_that_lost_its_peers_after_their_timeout_came_late(
+    lost_at: float, gave_up: Any, sigma: float, late: bool
+) -> None:
+    claims = [complaint(r, at=NOON + at) for r, at in enumerate(gave_up)]
+    found = seen([*claims, complaint(2, LOST, at=NOON + lost_at, at_sigma=sigma)], ranks=3)
+    assert named(comparisons.late, found) == (("rank-never-arrived", (2,)) if late else None)
+
+
+def test_the_one_rank_with_a_lower_step_is_behind() -> None:
+    def behind(*reached: int, claims: Any = (), events: Any = ()) -> Found:
+        made = [e for r, n in enumerate(reached) for e in steps(r, n)]
+        return named(comparisons.lowest_step, seen(claims, *made, *events, ranks=len(reached)))
+
+    assert behind(7, 5, 7) == behind(7, 5, 7, 7) == ("rank-behind", (1,))
+    for reached in ((7, 7, 7), (7, 9, 7), (7, 5, 5, 7), (7, 5, 6, 7), (7, 5)):
+        assert behind(*reached) is None
+    assert behind(7, 5, 7, events=exits(r1=-9)) is None
+    assert behind(7, 5, 7, events=exits(r1=-9), claims=waits(0)) == ("rank-behind", (1,))
+
+
+def test_a_progress_bar_above_a_complaint_shows_rank_0_at_work() -> None:
+    bar = "Map:  40%|####      | 400/1000 [00:10<00:15, 40 examples/s]"
+
+    def busy(*above: str, text: str = "[rank1]: timed out", rank: int = 1, seq: int = 1) -> Claim | None:
+        e = event(text, "a.log", 50, rank=rank, context=(*above, text), before=len(above), fields={"seq": str(seq)})
+        return comparisons.busy_rank0(seen([claim(WAITED, e, ranks=(rank,))], ranks=2))
+
+    found, inline = busy(bar, "some line"), busy(text=f"{bar}[rank1]: timed out")
+    assert found is not None and (found.ranks, found.events[0].where.line, found.events[0].text) == ((0,), 48, bar)
+    assert inline is not None and inline.events[0].where.line == 50
+    assert (
+        busy(text=f"[rank1]: {bar}")
+        is busy("some line")
+        is busy(bar, rank=0)
+        is busy(bar, seq=comparisons.SETUP + 1)
+        is None
+    )
+
+
+def test_a_warning_that_one_rank_alone_printed_is_named() -> None:
+    def odd(*events: Event, logged: Any = (0, 1)) -> Found:
+        return named(comparisons.odd_notice, seen([], *(line(r) for r in logged), *events))
+
+    def notice(rank: int, text: str = "WARNING bad record 7") -> Event:
+        return said(6, rank, "notice", text=text)
+
+    assert odd(notice(1)) == odd(notice(1), notice(1, "WARNING slow disk")) == ("odd-warning-on-one-rank", (1,))
+    assert odd(notice(0), notice(1)) is odd(notice(0, "WARNING slow disk"), notice(1)) is None
+    assert odd(notice(1, "WARNING NCCL: no plugin")) is odd(notice(1), logged=(1,)) is None
