@@ -16,7 +16,7 @@ from postmortem.diagnose import (
     blame,
     choose,
     copies,
-    life,
+    liveness,
     novelty,
     observe,
     outcome,
@@ -178,7 +178,7 @@ def _went_well(cases: Sequence[Case]) -> bool:
     """Whether the last attempt is seen at work or finished; or the launcher reported the end of each but the last, of
     which all ranks have lines: they need not be known words."""
     *failed, last = cases
-    if life.is_alive(last):
+    if liveness.is_alive(last):
         return True
     written = last.ranks_of(last.of_kind("line"))
     return all(c.ends for c in failed) and not last.ends and bool(written) and written >= set(last.registry.ranks)

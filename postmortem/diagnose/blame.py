@@ -146,8 +146,8 @@ def _by_nodes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     for e in (e for c in claims if c.role == "cause" and c.pattern.id == root.pattern.id for e in c.events):
         lines[e.where.source].add(e.where.line)
     for rank, end in case.ends.items():
-        if end.told_by is not None:
-            on_node[end.told_by.where.source].add(rank)
+        if end.stated_by is not None:
+            on_node[end.stated_by.where.source].add(rank)
     found = tuple(sorted(rank for source in lines for rank in on_node[source]))
     equal = all(len(on_node[source]) == len(seen) for source, seen in lines.items())
     if not equal or len(found) < 2 or set(found) >= set(case.registry.ranks):
@@ -200,7 +200,7 @@ def _by_equal_codes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
 
 def _may_be_on(case: Case, rank: int, end: Ending, host: str | None) -> bool:
     """Whether a rank may be on this host; unknown hosts forbid nothing."""
-    known = (end.told_by.host if end.told_by is not None else None) or case.registry.host_of.get(rank)
+    known = (end.stated_by.host if end.stated_by is not None else None) or case.registry.host_of.get(rank)
     return host is None or known is None or same_host(known, host)
 
 

@@ -70,7 +70,7 @@ class Process:
 
     @property
     def ended_at(self) -> float | None:
-        report = self.end.told_by if self.end is not None else None
+        report = self.end.stated_by if self.end is not None else None
         return moment(report) if report is not None else None
 
 
@@ -180,7 +180,12 @@ def _children(words: Words, registry: Registry) -> Iterator[Process]:
             rank = registry.rank_of(e)
             role: Role = "dataloader-worker" if "DataLoader" in e.text else "child"
             yield Process(
-                role, host=e.host, pid=pid, parent=rank, end=endings.told(e), known={"pid": Known(Strength.STATED, e)}
+                role,
+                host=e.host,
+                pid=pid,
+                parent=rank,
+                end=endings.reported(e),
+                known={"pid": Known(Strength.STATED, e)},
             )
 
 

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from itertools import pairwise
 
-from postmortem.diagnose import endings, life
+from postmortem.diagnose import endings, liveness
 from postmortem.library import Library
 from postmortem.model import Event
 from postmortem.model.digits import number
@@ -79,7 +79,7 @@ def _different_errors(own: Sequence[Event], library: Library) -> list[int]:
     for e in own:
         pattern = library.get(e.pattern)
         if pattern is not None and pattern.role == "cause":
-            if e.fields.get("frames") and not e.fields.get("chained") and life.uncaught(e):
+            if e.fields.get("frames") and not e.fields.get("chained") and liveness.uncaught(e):
                 ends[_last_line(e)] = str(e.fields.get("type"))
             elif "end" in pattern.tells:
                 ends[_last_line(e)] = pattern.id
@@ -174,7 +174,7 @@ def _next_launch(own: Sequence[Event], death: Event, deaths: Sequence[Event]) ->
 
 
 def _uncaught(own: Sequence[Event], of_kind: Callable[[Event], bool]) -> list[Event]:
-    return [e for e in own if e.kind == "exception" and of_kind(e) and life.uncaught(e)]
+    return [e for e in own if e.kind == "exception" and of_kind(e) and liveness.uncaught(e)]
 
 
 def _launches(own: Sequence[Event]) -> Iterator[tuple[int, list[int]]]:
@@ -242,11 +242,11 @@ def _first_step(own: Sequence[Event]) -> Iterator[int]:
 def _is_end(e: Event, library: Library) -> bool:
     """Whether an uncaught traceback, a bad end or a stop of the whole job ends a process that cannot go on."""
     if e.kind == "exception":
-        return life.uncaught(e) and not e.fields.get("chained")
+        return liveness.uncaught(e) and not e.fields.get("chained")
     pattern = library.get(e.pattern)
     if pattern is None:
         return False
-    end = endings.told(e) if "end" in pattern.tells else None
+    end = endings.reported(e) if "end" in pattern.tells else None
     of_job = pattern.category == "scheduler" and pattern.entity == "job" and pattern.role == "cause"
     return of_job or "stop" in pattern.tells or (end is not None and end.kind not in ("clean", "stop"))
 

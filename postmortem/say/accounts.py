@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from postmortem.align import Timeline
-from postmortem.diagnose import blame, life
+from postmortem.diagnose import blame, liveness
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.processes import Process
@@ -63,7 +63,7 @@ def _process(case: Case, p: Process, last_collective: str | None) -> rows.Proces
         "end_kind": p.end.kind if p.end else None,
         "exit_code": p.end.code if p.end else None,
         "signal": (p.end.signal or None) if p.end else None,
-        "end_stated_by": _line(p.end.told_by) if p.end and p.end.told_by else None,
+        "end_stated_by": _line(p.end.stated_by) if p.end and p.end.stated_by else None,
         "error": _line(p.error) if p.error else None,
         "finished": p.finished,
     }
@@ -194,10 +194,10 @@ def _ended(s: Solution) -> str | None:
     if len(ends) == 1:
         return ends.pop()
     if s.outcome == "healthy":
-        return "finished" if s.case.all_finished or life.all_done(s.case) else "at work to its last line"
+        return "finished" if s.case.all_finished or liveness.all_done(s.case) else "at work to its last line"
     if s.root is not None and s.root.pattern.category == "scheduler":
         return "stopped by the scheduler"
-    others = [verb for _, verb in s.victims.told()]
+    others = [verb for _, verb in s.victims.by_fate()]
     return f"the others {listed(others)}" if others else None
 
 

@@ -149,7 +149,7 @@ def _captures(e: Event) -> dict[str, str]:
 
 def _parts(case: Case, root: Claim, subject: str, ranks: tuple[int, ...]) -> dict[str, str]:
     """What a pattern's `headline` may name, beside {code} and {time}."""
-    e, end = root.event, endings.told(root.event)
+    e, end = root.event, endings.reported(root.event)
     many = len(ranks) > 1
     bye = bool(ranks) and case.finished >= set(ranks)
     return {
@@ -220,7 +220,7 @@ def _quoted(text: str, bare: bool = True) -> str:
 def _effects(victims: Victims, said: str) -> str:
     """`; rank 0 lost the connection and 2 other ranks were stopped by the launcher`."""
     parts = []
-    for ranks, verb in victims.told():
+    for ranks, verb in victims.by_fate():
         if verb not in said and not (verb == "timed out" and " waited in " in said):
             parts.append(f"rank {ranks[0]} {verb}" if len(ranks) == 1 else f"{len(ranks):,} other ranks {verb}")
     return "; " + listed(parts) if parts else ""
@@ -257,7 +257,7 @@ def _suffered(solution: Solution, root: Claim) -> str:
 
 def _told(solution: Solution) -> list[str]:
     """`ranks 1 and 2 timed out`"""
-    return [f"{ranks_text(ranks)} {verb}" for ranks, verb in solution.victims.told()]
+    return [f"{ranks_text(ranks)} {verb}" for ranks, verb in solution.victims.by_fate()]
 
 
 def _left_behind(solution: Solution) -> str:

@@ -69,7 +69,7 @@ class Open:
     @property
     def end(self) -> Ending | None:
         """How the process at fault ended, as the decisive line or the launcher tells."""
-        told = endings.told(self.root.event) if self.root is not None else None
+        told = endings.reported(self.root.event) if self.root is not None else None
         own = (end for r in self.ranks if (end := self.case.end_of(r)) is not None)
         return told or next(own, None)
 
