@@ -8,7 +8,6 @@ Attempting to start training worker group            by a controller
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from itertools import pairwise
@@ -215,16 +214,19 @@ def _accuses(e: Event, library: Library) -> bool:
 def _fresh(own: Sequence[Event], library: Library) -> Iterator[tuple[int, list[int]]]:
     """The last end before each line at which work begins at step 0 or 1: where the counts of all writers fall without
     having grown since that end (in an epoch's first line they fall, too, whatever ended), or where the first of all
-    steps is."""
-    starts = [*_first_step(own)]
+    steps is (it is behind the reported end of a helper step, too)."""
+    first = [*_first_step(own)]
     fell = [e for e in own if e.kind == "anew" and "grew" in e.fields]
-    ends = sorted(_last_line(e) for e in own if _is_end(e, library)) if starts or fell else []
-    for end in ends:
+    ends = [
+        (_last_line(e), e.pattern in library.telling("end")) for e in own if (first or fell) and _is_end(e, library)
+    ]
+    starts: dict[int, int] = {}
+    for end, reported in sorted(ends):
         falls = [x for x in fell if (number(x.fields["grew"]) or 0) < end < _last_line(x)]
-        starts += map(_last_line, falls) if _all_begin(own, falls, end) else ()
-    for start in sorted({*starts}):
-        if before := bisect_left(ends, start):
-            yield ends[before - 1], [start]
+        behind = [] if reported else [line for line in first if line > end]
+        behind += map(_last_line, falls) if _all_begin(own, falls, end) else ()
+        starts.update(dict.fromkeys(behind, end))
+    yield from ((end, [start]) for start, end in starts.items())
 
 
 def _first_step(own: Sequence[Event]) -> Iterator[int]:
