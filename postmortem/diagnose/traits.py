@@ -67,7 +67,7 @@ def _no_store(solution: Solution, root: Claim) -> bool:
 
 
 def _fault(solution: Solution, root: Claim) -> str:
-    ends = [endings.told(root.event), *(solution.case.end_of(rank) for rank in solution.ranks)]
+    ends = [endings.reported(root.event), *(solution.case.end_of(rank) for rank in solution.ranks)]
     return next((end.signal for end in ends if end and end.signal in FAULTS), "")
 
 

@@ -94,7 +94,7 @@ def _joins(solution: Solution, root: Claim) -> Iterator[str]:
 
 
 def _effects(solution: Solution, root: Claim) -> Iterator[str]:
-    for ranks, verb in solution.victims.told():
+    for ranks, verb in solution.victims.by_fate():
         yield f"{capital(ranks_text(ranks))} {verb}."
     other = order.first_elsewhere(root, (link.effect for link in solution.account.links))
     if other is not None:
@@ -145,7 +145,7 @@ def alternatives(solution: Solution) -> list[Alternative]:
     if root is None:
         return []
     rows = []
-    end = endings.told(root.event) if root.strength == "ended" else None
+    end = endings.reported(root.event) if root.strength == "ended" else None
     if end is not None and end.kind == "kill":
         rows.append(_oom_killer(solution))
     for c in solution.alternatives:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from claims import bye, case, claim, event, exits, pattern, source
-from postmortem.diagnose import life, outcome
+from postmortem.diagnose import liveness, outcome
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import log_ends
 from postmortem.model import Event
@@ -82,29 +82,29 @@ def test_a_complaint_of_unknown_words_without_work() -> None:
 
 
 def test_a_sign_of_work_or_a_final_message_is_attempt() -> None:
-    assert life.is_alive(case(worked()))
-    assert life.is_alive(case(bye(0)))
-    assert not life.is_alive(case(said(1)))
+    assert liveness.is_alive(case(worked()))
+    assert liveness.is_alive(case(bye(0)))
+    assert not liveness.is_alive(case(said(1)))
     works = pattern("w", None, role="context", tells=("works",))
-    assert life.is_alive(case(event(pattern="w"), patterns=[works]))
+    assert liveness.is_alive(case(event(pattern="w"), patterns=[works]))
 
 
 def test_attempt_after_a_line_is_its_writers_in_the_same_log() -> None:
     e = event(line=5)
     signs = [worked(4), worked(6, rank=1), worked(7), worked(8, file="b.log")]
-    assert [x.where.line for x in life.after(case(*signs), e, None)] == [6, 7]
-    assert [x.where.line for x in life.after(case(*signs), e, 0)] == [7]
-    assert [x.where.line for x in life.after(case(*signs), e, 1)] == [6, 7]
+    assert [x.where.line for x in liveness.after(case(*signs), e, None)] == [6, 7]
+    assert [x.where.line for x in liveness.after(case(*signs), e, 0)] == [7]
+    assert [x.where.line for x in liveness.after(case(*signs), e, 1)] == [6, 7]
 
 
 def test_all_are_done_where_every_rank_or_every_console_stated_final_message() -> None:
     consoles = [said(1, file="a"), said(1, file="b")]
-    assert life.all_done(case(bye(0), ranks=(0,)))
-    assert not life.all_done(case(*consoles, bye(0, file="a"), ranks=(0, 1)))
-    assert life.all_done(case(*consoles, bye(None, file="a"), bye(None, file="b")))
-    assert not life.all_done(case(*consoles, bye(None, file="a")))
-    assert not life.all_done(case(*consoles))
-    assert not life.all_done(case(bye(0), *exits(r0=1), ranks=(0,)))
+    assert liveness.all_done(case(bye(0), ranks=(0,)))
+    assert not liveness.all_done(case(*consoles, bye(0, file="a"), ranks=(0, 1)))
+    assert liveness.all_done(case(*consoles, bye(None, file="a"), bye(None, file="b")))
+    assert not liveness.all_done(case(*consoles, bye(None, file="a")))
+    assert not liveness.all_done(case(*consoles))
+    assert not liveness.all_done(case(bye(0), *exits(r0=1), ranks=(0,)))
 
 
 # ── the end of a log ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from postmortem.diagnose import life
+from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import MOST, make
@@ -58,7 +58,7 @@ class Meeting:
         lines = {(e.where.source, e.where.line) for e in self.complaints if self.case.rank_of(e) is None}
         raised = [e for e in self.case.of_kind("exception") if (e.where.source, e.where.line) in lines]
         left = {r for r in self.case.ended("own") if self.case.ends[r].code == 1} - named
-        return named | left if len(left) == sum(map(life.uncaught, raised)) else named
+        return named | left if len(left) == sum(map(liveness.uncaught, raised)) else named
 
     @cached_property
     def outside(self) -> dict[int, Event]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
-from postmortem.diagnose import life
+from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import make
@@ -24,11 +24,11 @@ _REGEXES = forms.regexes("diagnose/lines")
 
 def derive(case: Case, claims: list[Claim]) -> list[Claim]:
     """At most one claim, where no pattern knows a failure and nothing shows the writers at work or done."""
-    if life.all_done(case) or any(c.accuses for c in claims):
+    if liveness.all_done(case) or any(c.accuses for c in claims):
         return []
     benign = {e.where for c in claims if c.role == "context" for e in c.events} | case.known_benign
-    alive = life.is_alive(case)  # then a log without progress may be a tool's
-    sources = [source for source in case.by_source if not alive or life.last_line(case, source)]
+    alive = liveness.is_alive(case)  # then a log without progress may be a tool's
+    sources = [source for source in case.by_source if not alive or liveness.last_line(case, source)]
     found = [end for source in sources if (end := _end(case, source, benign)) is not None]
     if not found:
         return []
@@ -39,7 +39,7 @@ def derive(case: Case, claims: list[Claim]) -> list[Claim]:
 
 def _end(case: Case, source: str, benign: Set[Where]) -> tuple[Event, str] | None:
     """The last line of one log that reports a failure, and the pattern's name."""
-    worked = life.last_line(case, source)
+    worked = liveness.last_line(case, source)
     lines = [e for e in case.by_source[source] if e.kind in ("line", "notice") and e.speaker != "kernel"]
     end = max((_line(e) * (e.kind == "line") for e in lines), default=0)
     last = [e for e in lines if _line(e) > max(end - BEHIND - 1, worked)]

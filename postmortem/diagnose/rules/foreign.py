@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from postmortem.diagnose import life
+from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.derive import exits
@@ -77,7 +77,7 @@ def _only_killed(case: Case, e: Event) -> int | None:
         return None
     if e.at is None or case.end is None:
         return killed[0] if e.clock != "boot" else None  # an unplaced boot stamp may be of any day
-    report = case.ends[killed[0]].told_by
+    report = case.ends[killed[0]].stated_by
     at = report.at if report is not None and report.at is not None else case.end
     return killed[0] if abs(e.at - at) <= NEAR_S + 3 * (e.at_sigma + 1) else None
 
@@ -150,7 +150,7 @@ def _own_numbers(case: Case, rows: Mapping[Where, str]) -> set[str]:
 def harmless(view: View) -> Iterator[Defeat]:
     """Reports of others did the job no harm where all ranks finished and none complains."""
     case = view.case
-    if not life.all_done(case) or any(_is_complaint(case, c) for c in view.claims):
+    if not liveness.all_done(case) or any(_is_complaint(case, c) for c in view.claims):
         return
     for at, claim in view.numbered("cause", "symptom", "confirms"):
         if claim.speaker in OTHERS and not _after_the_end(case, claim):

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from postmortem.diagnose import endings, life
+from postmortem.diagnose import endings, liveness
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.rules.aftermath import COMPLAINTS
@@ -62,8 +62,8 @@ def _rank_that_continues(case: Case, claim: Claim) -> int | None:
 def _sign_of_work(case: Case, e: Event, rank: int | None) -> Event | None:
     """Progress or a final message below a failure, or any line where the failure itself announces another try. A
     final message below an exception that ended the process is its shell's, unless only a good run prints it."""
-    for x in life.after(case, e, rank):
-        if not life.uncaught(e) or life.has_last_word(x) or (x.kind == "worked" and _far_below(x, e)):
+    for x in liveness.after(case, e, rank):
+        if not liveness.uncaught(e) or liveness.surely_finished(x) or (x.kind == "worked" and _far_below(x, e)):
             return x
     tried_again = (
         _REGEXES["overcome"].search(e.text) and not _REGEXES["gave-up"].search(e.text) and not e.fields.get("opened")
@@ -72,7 +72,7 @@ def _sign_of_work(case: Case, e: Event, rank: int | None) -> Event | None:
 
 
 def _line_below(case: Case, e: Event, rank: int | None) -> Event | None:
-    below = (x for x in case.by_source[e.where.source] if x.kind == "line" and life.below(x, e))
+    below = (x for x in case.by_source[e.where.source] if x.kind == "line" and liveness.below(x, e))
     return next((x for x in below if rank is None or case.rank_of(x) in (rank, None)), None)
 
 
@@ -126,7 +126,7 @@ def caught(view: View) -> Iterator[Defeat]:
     """An exception that did not end its process: a library raised and caught it, or it was logged below ERROR."""
     for at, claim in view.numbered("cause"):
         e = claim.event
-        if life.uncaught(e) or not e.fields.get("frames") or claim.ranks or e.fields.get("code"):
+        if liveness.uncaught(e) or not e.fields.get("frames") or claim.ranks or e.fields.get("code"):
             continue
         if claim.pattern.generic and _first_function(e) not in RUNNERS and _wrote_on(view.case, e):
             yield Defeat(at, "symptom", "a library raised and caught it, and continued")
@@ -142,7 +142,7 @@ def _first_function(e: Event) -> str:
 def _wrote_on(case: Case, e: Event) -> bool:
     end = e.where.end_line or e.where.line or 0
     lines = (x for x in case.by_source[e.where.source] if x.kind == "line" and (x.where.line or 0) > end)
-    return any(not life.is_bar(x) for x in lines)
+    return any(not liveness.is_bar(x) for x in lines)
 
 
 def _logged_below_error(case: Case, e: Event) -> bool:
@@ -159,7 +159,7 @@ def _logged_below_error(case: Case, e: Event) -> bool:
 def job_done(view: View) -> Iterator[Defeat]:
     """A run of which every log reports the end got over the failures above."""
     for at, claim, bye in _in_finished_runs(view):
-        if not life.below(claim.event, bye) and (life.has_last_word(bye) or not _final(claim)):
+        if not liveness.below(claim.event, bye) and (liveness.surely_finished(bye) or not _final(claim)):
             yield Defeat(at, "context", f"the run finished after it ({bye.where})")
 
 
@@ -172,7 +172,7 @@ def while_leaving(view: View) -> Iterator[Defeat]:
             may_follow = not (claim.tells("end") or claim.tells("exit"))
         # a rank that died in a collective of the program had not finished: another rank did
         at_work = claim.event.fields.get("excepthook") and claim.event.fields.get("collective") not in (None, "barrier")
-        if may_follow and not at_work and life.has_last_word(bye) and life.below(claim.event, bye):
+        if may_follow and not at_work and liveness.surely_finished(bye) and liveness.below(claim.event, bye):
             yield Defeat(at, "context", f"the run had finished ({bye.where}), and the processes were exiting")
 
 
@@ -196,17 +196,17 @@ def _function_in(e: Event, name: str) -> bool:
 
 def _in_finished_runs(view: View) -> Iterator[tuple[int, Claim, Event]]:
     """The job's own claims, each with the last final message of its log, where the whole run reports its end."""
-    if not life.all_done(view.case):
+    if not liveness.all_done(view.case):
         return
     for at, claim in view.numbered("cause", "symptom", "confirms"):
-        bye = life.last_goodbye(view.case, claim.event.where.source)
+        bye = liveness.last_finish(view.case, claim.event.where.source)
         if claim.speaker not in OTHERS and claim.pattern.category != "numerics" and bye is not None:
             yield at, claim, bye
 
 
 def _final(claim: Claim) -> bool:
     """Whether it reports the end of a process or job, so that a final message below it is a shell's."""
-    dead = life.uncaught(claim.event) or claim.pattern.survivable == "never"
+    dead = liveness.uncaught(claim.event) or claim.pattern.survivable == "never"
     ends = any(claim.tells(word) for word in ("end", "exit", "stop", "asks"))
     return dead or ends or claim.pattern.category == "native-crash" or claim.pattern.family in BATCH
 
@@ -226,6 +226,6 @@ def restored(view: View) -> Iterator[Defeat]:
     failed = [c for c in view.claims if c.accuses and not c.pattern.restored_by]
     for at, claim in view.numbered("cause", "symptom"):
         e, later = claim.event, view.case.seen(claim.pattern.restored_by)
-        end = next((x for x in later if x.where.source == e.where.source and life.below(x, e)), None)
+        end = next((x for x in later if x.where.source == e.where.source and liveness.below(x, e)), None)
         if end is not None and (claim.speaker == "cluster" or not failed):
             yield Defeat(at, "context", f"it passed: {end.where}")

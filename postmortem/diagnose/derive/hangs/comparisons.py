@@ -194,7 +194,7 @@ def _last_error(row: Row) -> Event | None:
     last = max(row.lines, key=lambda e: e.where.line or 0, default=None)
     if last is None or not (last.fields.get("cries") and last.fields.get("last")):
         return None
-    report = row.end.told_by if row.end is not None else None
+    report = row.end.stated_by if row.end is not None else None
     return None if report is not None and report.where == last.where else last
 
 

@@ -134,7 +134,7 @@ class Table:
 def table(case: Case, claims: Sequence[Claim]) -> Table:
     """The row of every rank of the job, from its events and from the claims about it."""
     rows = {r: Row(r, case.end_of(r)) for r in case.registry.ranks[:MOST]}
-    deaths = [end.told_by for r in case.ended("kill", "crash", "own") if (end := case.ends[r]).told_by is not None]
+    deaths = [end.stated_by for r in case.ended("kill", "crash", "own") if (end := case.ends[r]).stated_by is not None]
     death = min(deaths, key=lambda e: (e.at is None, e.at or 0.0), default=None)
     gave_up = case.ranks_of(c.event for c in claims if c.tells("wait"))
     for e in case.events:
