@@ -1,8 +1,8 @@
 """`torchrun --logs-specs postmortem`: the evidence of `postmortem run` where no command can precede torchrun.
 
 torchrun loads this by the entry point `torchrun.logs_specs` into the launcher's process. It gives each rank a log,
-switches on inexpensive diagnostics, records how each rank ended, and analyzes a failure when torchrun ends. The kernel's
-log and the launcher's own end need a parent process. The one module that imports torch, which is loaded already.
+switches on inexpensive diagnostics, records how each rank ended, and analyzes a failure when torchrun ends. The
+kernel's log and the launcher's own end need a parent process. The one module that imports torch, which is loaded.
 """
 
 from __future__ import annotations
