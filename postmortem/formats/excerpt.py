@@ -205,9 +205,9 @@ def _behind(kind: str, fields: Mapping[str, object]) -> int:
 
 def source_event(source: Source, kind: str, text: str, line: int | None = None, **more: Any) -> Event:
     """An event attributed by the name of its file."""
-    by_name = {name: getattr(source, name) for name in ("rank", "host", "attempt", "run")}
-    known = {"source_kind": source.kind, "speaker": speaker_in(source.kind)}
-    return Event(kind, Where(source.path, line), text)._replace(**by_name | known | more)
+    where = more.pop("where", None) or Where(source.path, line)
+    by_name = {"rank": source.rank, "host": source.host, "attempt": source.attempt, "run": source.run}
+    return Event(kind, where, text, source_kind=source.kind, **{"speaker": speaker_in(source.kind), **by_name, **more})
 
 
 def line_event(
