@@ -45,6 +45,8 @@ def culprits(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
         return _out_of_memory(case, root, claims)
     if entity == "job" and category == "resource-limit":
         return _of_category([c for c in claims if c.pattern.derived], category)
+    if entity in ("rank", "missing-ranks"):  # a complaint whose line names them
+        return _ranks(c for c in claims if c.event is root.event and c.pattern.id == root.pattern.id)
     return _of_nameless_error(case, root, claims) if entity == "self" else ()
 
 
