@@ -31,20 +31,25 @@ Way = Callable[[Case, Claim, Sequence[Claim]], Ranks]
 
 def culprits(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The ranks to blame; empty where no rank is at fault or none is known."""
-    category, entity = root.pattern.category, root.pattern.entity
     compared = _by_the_group(root, claims)
     if compared is not None:
         return compared.ranks
-    if category == "numerics" and len(root.ranks) != 1:
+    if root.pattern.category == "numerics" and len(root.ranks) != 1:
         return _first_nan(claims) or root.ranks
-    if root.ranks:
-        return root.ranks
+    return root.ranks or _by_other_lines(case, root, claims)
+
+
+def _by_other_lines(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The ranks behind a root that has none, by its category and the kind of its subject."""
+    category, entity = root.pattern.category, root.pattern.entity
     if "limit" in root.event.fields and category == "ddp-usage":
         return _other_model(root)
     if category == "host-oom" and entity in ("host", "pid", "job"):
         return _out_of_memory(case, root, claims)
     if entity == "job" and category == "resource-limit":
         return _of_category([c for c in claims if c.pattern.derived], category)
+    if entity in ("rank", "missing-ranks"):  # a complaint whose line names them
+        return _ranks(c for c in claims if c.event is root.event and c.pattern.id == root.pattern.id)
     return _of_nameless_error(case, root, claims) if entity == "self" else ()
 
 

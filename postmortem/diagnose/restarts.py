@@ -217,16 +217,21 @@ def _fresh(own: Sequence[Event], library: Library) -> Iterator[tuple[int, list[i
     steps is (it is behind the reported end of a helper step, too)."""
     first = [*_first_step(own)]
     fell = [e for e in own if e.kind == "anew" and "grew" in e.fields]
-    ends = [
-        (_last_line(e), e.pattern in library.telling("end")) for e in own if (first or fell) and _is_end(e, library)
-    ]
     starts: dict[int, int] = {}
-    for end, reported in sorted(ends):
-        falls = [x for x in fell if (number(x.fields["grew"]) or 0) < end < _last_line(x)]
-        behind = [] if reported else [line for line in first if line > end]
-        behind += map(_last_line, falls) if _all_begin(own, falls, end) else ()
-        starts.update(dict.fromkeys(behind, end))
+    for e in own:
+        if _is_end(e, library):
+            behind = _falls(own, fell, _last_line(e))
+            if e.pattern not in library.telling("end"):
+                behind.update(first)
+            later = [line for line in behind if line > _last_line(e)]
+            starts.update({line: max(_last_line(e), starts.get(line, 0)) for line in later})
     yield from ((end, [start]) for start, end in starts.items())
+
+
+def _falls(own: Sequence[Event], fell: Sequence[Event], end: int) -> set[int]:
+    """The lines at which the counts of all writers fall behind an end, without having grown since."""
+    falls = [x for x in fell if (number(x.fields["grew"]) or 0) < end < _last_line(x)]
+    return {_last_line(x) for x in falls} if _all_begin(own, falls, end) else set()
 
 
 def _first_step(own: Sequence[Event]) -> Iterator[int]:
