@@ -1,4 +1,4 @@
-# One file for all that is done to this project. `make` lists it.
+# The chores of this project; `make` lists them.
 
 PYTHON ?= python3
 DEMO   ?= sample_logs/host-oom-cache-of-rank-2
@@ -23,7 +23,7 @@ help:  ## list these targets
 	@$(PYTHON) -m venv .venv || { rm -rf .venv; echo "this Python has no venv; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
 	@touch $@
 
-# The stamps keep a second run fast: pip is asked again only after pyproject.toml has changed.
+# The stamps keep a second run fast: pip runs again only after pyproject.toml has changed.
 .venv/.core: pyproject.toml | .venv/.made
 	@echo "installing postmortem into .venv"
 	@$(PIP) --editable .
@@ -42,7 +42,7 @@ else
 endif
 	@touch $@ .venv/.core
 
-demo: .venv/.core  ## analyse one incident of sample_logs/ and say where the report is
+demo: .venv/.core  ## analyze one incident of sample_logs/ and print the path of the report
 	@echo "postmortem analyze $(DEMO)/logs"
 	@$(BIN)/postmortem analyze $(DEMO)/logs
 	@echo "on your own logs: $(BIN)/postmortem analyze YOUR/LOGS"

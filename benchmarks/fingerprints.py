@@ -73,7 +73,7 @@ def label(sample: Path) -> str:
     """The cause, as whoever made the sample knows it."""
     if sample.name in BY_HAND:
         return BY_HAND[sample.name]
-    made = re.search(r"replay\.record ([a-z0-9-]+)(.*)", (sample / "README.md").read_text())
+    made = re.search(r"record_sample\.py ([a-z0-9-]+)(.*)", (sample / "README.md").read_text())
     if not made:
         return sample.name
     kinds = [s for s in re.findall(r"--set (\S+)", made[2]) if s.partition("=")[0] in KINDS]

@@ -60,14 +60,7 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--repeats", type=int, default=200)
     repeats = options.parse_args().repeats
-    head = (
-        "hosts",
-        "days",
-        "failures in 1000 node-days",
-        "healthy rates differ by",
-        "lemons",
-        "times as bad",
-    )
+    head = ("hosts", "days", "failures in 1000 node-days", "healthy rates differ by", "lemons", "times as bad")
     print(f"| {' | '.join(head)} | found | of the accused, wrong | fleets with a wrong one |")
     print("|" + "---:|" * (len(head) + 3))
     for fleet in FLEETS:

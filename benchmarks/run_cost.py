@@ -66,8 +66,8 @@ def job(pairs: int) -> None:
 def measured(name: str, wrapper: list[str], pairs: int) -> None:
     command = [*wrapper, sys.executable, __file__, "--job", "--pairs", str(pairs)]
     with tempfile.TemporaryFile() as out:
-        said = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, check=True, cwd=ROOT).stderr
-    rows = [list(map(float, line.split())) for line in said.splitlines() if line[:1].isdecimal()]
+        errors = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, check=True, cwd=ROOT).stderr
+    rows = [list(map(float, line.split())) for line in errors.splitlines() if line[:1].isdecimal()]
     ratios = [ratio for ratio, _ in rows]
     again = sorted(statistics.median(random.choices(ratios, k=len(ratios))) for _ in range(4000))
     low, high = again[100], again[3899]

@@ -40,8 +40,8 @@ def main() -> int:
             key = moment.name, moment.to
             sent[key] += 1
             good[key] += not faults
-            told = "; ".join(faults) or "kept"
-            print(f"{moment}: {told}", flush=True)
+            result = "; ".join(faults) or "all promises hold"
+            print(f"{moment}: {result}", flush=True)
     rows = ["| signal | " + " | ".join(f"to the {to}" for to in TARGETS) + " |", "|---" * 4 + "|"]
     for name in NUMBERS:
         cells = [f"{good[name, to]} of {sent[name, to]}" for to in TARGETS]

@@ -2,7 +2,7 @@
 
     python benchmarks/run_worth.py [--jobs 60] [--at-once 2] [--only WORD] [--kind KIND] [--out TABLE.md]
 
-Both have their console kept and no kernel log, and nobody takes stacks of the ranks. *Right* is the category
+Both have a saved console, no kernel log, and no stacks. *Right* is the category
 and the ranks at fault; *established* is right as well. Prints a line for each job, then the table of kinds.
 Exit 1 where a verdict is worse under `run`.
 """

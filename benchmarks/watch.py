@@ -1,7 +1,7 @@
 """Real hangs and real quiet runs under `postmortem watch`: how many are named or stay silent, and how fast.
 
     python benchmarks/watch.py                      the cases that the rules were made with
-    python benchmarks/watch.py --unseen             the third that was kept back
+    python benchmarks/watch.py --unseen             the third that was held out
     python benchmarks/watch.py --only sigstop
 
 Each case is two or three ranks of torchrun with gloo that train for a while. Needs torch and py-spy; root for
@@ -46,7 +46,7 @@ CASES = (
     Case("lock", True),
     Case("blocked read", True, how="logdir"),
     Case("one collective more", True, (0, 1)),
-    Case("nobody sends", True, ()),
+    Case("no rank sends", True, ()),
     Case("loader worker stuck", True),
     Case("finished early", True),
     Case("file lock", True, how="console"),
@@ -59,7 +59,7 @@ CASES = (
     Case("evaluation on one rank", True, (0, 1), unseen=True, how="logdir"),
     Case("all stop", True, (0, 1), unseen=True),
     Case("GIL held", True, unseen=True, how="run"),
-    Case("loader says it waits", True, unseen=True),
+    Case("loader reports that it waits", True, unseen=True),
     Case("never joins", True, unseen=True),
     Case("evaluation computes", False),
     Case("evaluation unannounced", False, how="console"),
@@ -163,12 +163,12 @@ def ip(*words: str) -> None:
 
 def text_of(folder: Path) -> str:
     """All that is in its logs; torchrun removes folders meanwhile."""
-    said = []
+    texts = []
     for top, _, names in os.walk(folder):
         for name in names:
             with suppress(FileNotFoundError):
-                said.append(Path(top, name).read_text(errors="replace") if name.endswith(".log") else "")
-    return "".join(said)
+                texts.append(Path(top, name).read_text(errors="replace") if name.endswith(".log") else "")
+    return "".join(texts)
 
 
 def ranks_below(jobs: list[subprocess.Popen[bytes]]) -> dict[int, int]:
@@ -195,15 +195,15 @@ def ranks_below(jobs: list[subprocess.Popen[bytes]]) -> dict[int, int]:
 def disturb(case: Case, jobs: list[subprocess.Popen[bytes]], logs: Path, names: list[str], stop: float) -> float:
     """What happens to the job from outside; when it hung."""
     while time.monotonic() < stop:
-        said = text_of(logs)
-        if case.name == "never joins" and "starting" in said:
+        text = text_of(logs)
+        if case.name == "never joins" and "starting" in text:
             return time.monotonic()
-        if case.name == "rotated" and "step 20" in said:
+        if case.name == "rotated" and "step 20" in text:
             for path in list(logs.rglob("stdout.log")):
                 shutil.copy(path, path.with_suffix(".log.1"))
                 os.truncate(path, 0)
             return time.monotonic()
-        if case.hangs and "step 29" in said:
+        if case.hangs and "step 29" in text:
             if case.name == "sigstop":
                 os.kill(ranks_below(jobs)[1], signal.SIGSTOP)
             elif case.name == "lost host":
@@ -260,9 +260,9 @@ def trial(case: Case, patience: float, limit: float) -> dict[str, object]:
     records = [json.loads(line) for line in (folder / "watch.jsonl").read_text().splitlines()]
     hang = next((r for r in records if r["event"] == "hang"), None)
     over = next((r for r in records if r["event"] == "end"), None)
-    told = {"case": case.name, "named": hang is not None, "code": watch.returncode, "folder": str(folder)}
+    result = {"case": case.name, "named": hang is not None, "code": watch.returncode, "folder": str(folder)}
     if hang:
-        told |= {
+        result |= {
             "after_s": round(named - at, 1) if named else None,
             "took_s": hang["took_s"],
             "quiet_s": hang["quiet_s"],
@@ -273,12 +273,12 @@ def trial(case: Case, patience: float, limit: float) -> dict[str, object]:
             "right": sorted(hang["ranks"] or []) == sorted(case.culprit),
         }
     if over:
-        told["end"] = over["outcome"]
+        result["end"] = over["outcome"]
     rounds = [r for r in records if r["event"] == "state"]
-    told["longest_s"] = max((r["quiet_s"] for r in rounds), default=0)
-    told["states"] = sorted({r["state"] for r in rounds})
-    told["ranks_here"] = max((r["ranks_here"] for r in rounds), default=0)
-    return told
+    result["longest_s"] = max((r["quiet_s"] for r in rounds), default=0)
+    result["states"] = sorted({r["state"] for r in rounds})
+    result["ranks_here"] = max((r["ranks_here"] for r in rounds), default=0)
+    return result
 
 
 def main() -> None:
@@ -293,9 +293,9 @@ def main() -> None:
     chosen = [c for c in CASES if (args.only in c.name if args.only else c.unseen == args.unseen)]
     chosen = [c for c in chosen if args.kind == "all" or c.hangs == (args.kind == "hangs")]
     with ThreadPoolExecutor(args.parallel) as pool:
-        for case, told in zip(chosen, pool.map(lambda c: trial(c, args.patience, args.limit), chosen), strict=True):
-            good = told["named"] == case.hangs
-            print("ok  " if good else "BAD ", json.dumps(told), flush=True)
+        for case, result in zip(chosen, pool.map(lambda c: trial(c, args.patience, args.limit), chosen), strict=True):
+            good = result["named"] == case.hangs
+            print("ok  " if good else "BAD ", json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

@@ -120,8 +120,7 @@ def _evidence(
     found = collect.collect(files)
     if not found.containers and not found.skipped:
         raise NothingReadable(
-            f"{', '.join(paths)}: nothing to read",
-            "name the folder with the job's logs, or the files themselves",
+            f"{', '.join(paths)}: nothing to read", "name the folder with the job's logs, or the files themselves"
         )
     usual = _usual(options.baseline, options)
     reads = _read(found.containers, options, observe)
@@ -254,8 +253,8 @@ def _usual(baseline: Path | None, options: Options) -> frozenset[str]:
     if any(s.reason.endswith(reading.INTERRUPTED) for s in skips):
         raise KeyboardInterrupt
     if not any(r.events for r in reads):
-        what = _nothing([f"--baseline {baseline}"], skips, [s for r in reads for s in r.sources])
-        raise UsageError(what, "name the logs of a healthy run, or leave --baseline out")
+        reason = _nothing([f"--baseline {baseline}"], skips, [s for r in reads for s in r.sources])
+        raise UsageError(reason, "name the logs of a healthy run, or leave --baseline out")
     return shapes(e for r in reads for e in r.events) | distinct.forms(reads)
 
 

@@ -1,8 +1,8 @@
 """`torchrun --logs-specs postmortem`: the evidence of `postmortem run` where no command can precede torchrun.
 
 torchrun loads this by the entry point `torchrun.logs_specs` into the launcher's process. It gives each rank a log,
-switches on what costs nothing, records how each rank ended, and analyzes a failure when torchrun ends. The kernel's
-log and the launcher's own end need a parent process. The one module that imports torch, which is loaded already.
+switches on inexpensive diagnostics, records how each rank ended, and analyzes a failure when torchrun ends. The
+kernel's log and the launcher's own end need a parent process. The one module that imports torch, which is loaded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 
 from postmortem.live.run import kernel_state, switches
 from postmortem.live.run.journal import RUNS, Journal, make_folder
-from postmortem.live.run.tracker import name_of
+from postmortem.live.run.tracker import describe
 from postmortem.live.run.wrapper import analyze
 
 EVENTS = "torchelastic-events-null"  # where torch logs events of its workers, by default without a handler
@@ -95,8 +95,7 @@ class _Recorder(logging.Handler):
         self._ends = []
         for rank, pid, code in ends:
             if code is not None:
-                how = f"killed by {name_of(-code)}" if code < 0 else f"exited with code {code}"
-                self._journal.write("end", f"rank {rank} (pid {pid}) {how}", {"pid": pid})
+                self._journal.write("end", f"rank {rank} (pid {pid}) {describe(code)}", {"pid": pid})
         killed = [f"pid {pid} (python, rank {rank})" for rank, pid, code in ends if code == -signal.SIGKILL]
         kills = self._memory.oom_kills()
         if len(killed) == 1 and kills > self._counted:

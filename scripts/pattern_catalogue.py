@@ -157,7 +157,7 @@ def wordings(p: Pattern) -> Iterator[tuple[str, Variant, list[Example]]]:
 def _looks(p: Pattern) -> Iterator[str]:
     if p.derived:
         yield from (
-            "**How it looks.** No single line shows it; it follows from present and missing lines of several ranks.",
+            "**How it looks.** No single line shows it; it follows from the lines of several ranks.",
             "",
         )
         return

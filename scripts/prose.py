@@ -1,10 +1,10 @@
 """Measure the prose of the project against well-kept libraries: words per 1,000.
 
-    python scripts/prose.py             the figures, and the limits; exit code 1 where one is above its limit
-    python scripts/prose.py --files     the files that contribute most
-    python scripts/prose.py --peers     measure the peers again (those that are installed)
+    python scripts/prose.py             the table of figures and limits; exit code 1 if a figure is above its limit
+    python scripts/prose.py --files     and the files that contribute most
+    python scripts/prose.py --peers     the figures of the peers that are installed
 
-Three kinds of prose: docstrings and comments, strings that a user may read, and the documents. A limit is
+Four kinds of prose: docstrings and comments, strings that a user may read, pattern files, and documents. A limit is
 twice the figure of the highest peer.
 """
 
@@ -49,7 +49,7 @@ TEXTS = (
 
 
 def comments_of(path: Path) -> str:
-    """Docstrings and comments of a Python file."""
+    """Return docstrings and comments of a Python file."""
     text = path.read_text(encoding="utf-8")
     documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     found = [ast.get_docstring(node) or "" for node in ast.walk(ast.parse(text)) if isinstance(node, documented)]
@@ -58,7 +58,7 @@ def comments_of(path: Path) -> str:
 
 
 def strings_of(path: Path) -> str:
-    """String literals of a Python file that read like a sentence."""
+    """Return the string literals of a Python file that read like a sentence."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     quoted = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     strings = (n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in quoted)
@@ -66,7 +66,7 @@ def strings_of(path: Path) -> str:
 
 
 def texts_of(path: Path) -> str:
-    """The sentences of a pattern file; examples are quotations and do not count."""
+    """Return the sentences of a pattern file, without its examples, which are quotations."""
 
     def walk(value: object) -> Iterator[str]:
         if isinstance(value, dict):
@@ -83,7 +83,7 @@ def texts_of(path: Path) -> str:
 
 
 def document_of(path: Path) -> str:
-    """A Markdown document without its code."""
+    """Return a Markdown document without its code."""
     code = r"```.*?```|`[^`]*`|^ {4}[^\n]*$"
     text = re.sub(code, " ", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     return re.sub(r"\]\([^)]*\)|^> .*$", " ", text, flags=re.MULTILINE)
@@ -99,7 +99,7 @@ def figures(words: Counter[str]) -> dict[str, float]:
 
 
 def project() -> dict[str, dict[Path, str]]:
-    """The prose of each file, by kind."""
+    """Return the prose of each file, by kind."""
     code = sorted((ROOT / "postmortem").rglob("*.py"))
     documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
     return {
@@ -115,7 +115,7 @@ def total(texts: Iterable[str]) -> Counter[str]:
 
 
 def above(kinds: Mapping[str, Mapping[Path, str]]) -> list[str]:
-    """A line for each figure above its limit."""
+    """Return a sentence for each figure above its limit."""
     return [
         f"{kind}: {group} {figure:.2f} per 1,000 words, limit {LIMITS[group]:.2f}"
         for kind, files in kinds.items()
@@ -125,7 +125,7 @@ def above(kinds: Mapping[str, Mapping[Path, str]]) -> list[str]:
 
 
 def worst(files: Mapping[Path, str], most: int = 15) -> Iterator[str]:
-    """The files with the most words above the limit."""
+    """Yield the files with the most words above the limit."""
     rows = []
     for path, text in files.items():
         words = total([text])
@@ -137,16 +137,20 @@ def worst(files: Mapping[Path, str], most: int = 15) -> Iterator[str]:
             yield f"  {path.relative_to(ROOT)}: " + ", ".join(f"{g} +{n}" for g, n in counts.items())
 
 
-def peers() -> Iterator[str]:
+def peers() -> Iterator[tuple[str, Mapping[str, float]]]:
+    """Yield the figures of docstrings and comments of each peer that is installed."""
     for name in PEERS:
         spec = importlib.util.find_spec(name)
-        if spec is None or spec.origin is None:
-            yield f"{name}: not installed"
-            continue
-        folder = Path(spec.origin).parent
-        files = [p for p in sorted(folder.rglob("*.py")) if not {"tests", "_vendor"} & set(p.parts)]
-        row = figures(total(map(comments_of, files)))
-        yield f"{name}: " + ", ".join(f"{group} {figure:.2f}" for group, figure in row.items())
+        if spec and spec.origin:
+            files = sorted(Path(spec.origin).parent.rglob("*.py"))
+            yield name, figures(total(comments_of(p) for p in files if not {"tests", "_vendor"} & set(p.parts)))
+
+
+def table(rows: Iterable[tuple[str, Mapping[str, float]]]) -> str:
+    """Return aligned rows of figures."""
+    lines = [f"{'words per 1,000':25}" + "".join(f"{group:>8}" for group in GROUPS)]
+    lines += [f"{name:25}" + "".join(f"{row[group]:8.2f}" for group in GROUPS) for name, row in rows]
+    return "\n".join(lines)
 
 
 def main() -> int:
@@ -155,14 +159,13 @@ def main() -> int:
     options.add_argument("--peers", action="store_true", help="measure the peers that are installed")
     chosen = options.parse_args()
     if chosen.peers:
-        print("\n".join(peers()))
+        print(table(peers()))
         return 0
     kinds = project()
-    for kind, files in kinds.items():
-        row = figures(total(files.values()))
-        print(f"{kind}: " + ", ".join(f"{group} {figure:.2f}" for group, figure in row.items()))
-        if chosen.files:
-            print("\n".join(worst(files)))
+    rows = [(kind, figures(total(files.values()))) for kind, files in kinds.items()]
+    print(table([*rows, ("limit", LIMITS)]))
+    for kind, files in kinds.items() if chosen.files else ():
+        print("\n".join([f"{kind}:", *worst(files)]))
     over = above(kinds)
     print("\n".join(over) or "nothing is above its limit")
     return int(bool(over))

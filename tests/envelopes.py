@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import textwrap
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -120,14 +119,6 @@ def _loguru(lines: Lines) -> str:
     return _joined(out)
 
 
-def _docker_partial(lines: Lines) -> str:
-    out = []
-    for line in lines:
-        *pieces, rest = textwrap.wrap(line, 120, drop_whitespace=False, replace_whitespace=False) or [""]
-        out += [json.dumps({"log": log, "stream": "stderr", "time": _z(line)}) for log in (*pieces, rest + "\n")]
-    return _joined(out)
-
-
 def _typescript(lines: Lines) -> str:
     """script(1)"""
     head = 'Script started on 2026-11-20 21:19:00+00:00 [TERM="xterm-256color" COLUMNS="200" LINES="50"]\n'
@@ -163,7 +154,6 @@ ENVELOPES: dict[str, Wrap] = {
     "docker's json-file": _each(
         lambda line: json.dumps({"log": line + "\n", "stream": "stderr", "time": _z(line)})
     ),
-    "docker's json-file, lines cut": _docker_partial,
     "docker compose logs": _each(lambda line: f"{line.host}-1  | {line}"),
     "honcho": _each(lambda line: f"{line.at:%H:%M:%S} train.1 | {line}"),
     "GNU parallel --tag": _each(lambda line: f"config-a.yaml\t{line}"),

@@ -46,7 +46,7 @@ def _harm(number: int) -> None:
 
 
 def read_or_die(jobs: tuple[Job, ...]) -> list[Read]:
-    """What a worker of `analyze` does, but for logs whose name says that they are deadly."""
+    """The work of a worker of `analyze`, but for logs with the name of a deadly harm."""
     out = []
     for job in jobs:
         kind = job.container.path.name.split("-")[0]

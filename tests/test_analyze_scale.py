@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import resource
 import signal
 import statistics
 import subprocess
@@ -22,12 +21,8 @@ import pool_work
 import pytest
 
 from conftest import ROOT, SAMPLES, needs
-from postmortem import blocks as parsers
-from postmortem import input as collect
 from postmortem import report, scan
 from postmortem.analyze import Incident, Options, analyze
-from postmortem.library import load
-from postmortem.model import Scanned
 from postmortem.system import pool
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -127,7 +122,7 @@ def test_a_large_log_is_read_in_parts_with_the_same_document(console: Path, monk
 def test_a_part_that_kills_its_worker_is_named_and_the_rest_is_read(
     console: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lines behind the lost part keep their numbers."""
+    """The lines after the lost part have their numbers."""
     divided(monkeypatch)
     monkeypatch.setattr(reading, "read_bundle", pool_work.read_or_die_at_the_second_part)
     rest = read(console, workers=2)
@@ -135,12 +130,10 @@ def test_a_part_that_kills_its_worker_is_named_and_the_rest_is_read(
     assert (lost["path"], lost["bytes"]) == ("console.log", 1 << 20)
     assert lost["reason"] == "bytes 1,048,576 to 2,097,152: the worker that read it died (SIGKILL)"
     lines = (console / "console.log").read_text().split("\n")
-    behind = [
-        e for e in rest.timeline.events if e.where.source == "console.log" and (e.where.line or 0) > len(lines) // 2
-    ]
-    assert len(behind) > 10
-    for event in behind:
-        assert event.text.strip()[-20:] in lines[(event.where.line or 0) - 1]
+    places = [(e.where.line or 0, e.text) for e in rest.timeline.events if e.where.source == "console.log"]
+    later = [(line, text) for line, text in places if line > len(lines) // 2]
+    assert len(later) > 10
+    assert not [text for line, text in later if text.strip()[-20:] not in lines[line - 1]]
 
 
 def test_a_small_share_of_lines_changes_no_verdict(logs: Any, calm: Incident, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,22 +160,23 @@ def test_ctrl_c_gives_a_partial_report_that_begins_with_the_loss(logs: Any, work
 
 @pytest.mark.release
 @pytest.mark.slow
-def test_twelve_deadly_logs_of_four_hundred_are_named_and_the_verdict_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = corpus.make(tmp_path, ranks=388, size=8 << 10, seed=9, every=200)
+def test_deadly_logs_are_named_and_the_verdict_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = corpus.make(tmp_path, ranks=96, size=8 << 10, seed=9, every=200)
     calm = read(tmp_path, workers=1).document["verdict"]
-    for n in range(3):
-        for kind in ("kill", "fault", "hang", "starve"):
-            (tmp_path / f"{kind}-{n}.log").write_text("step 1\n" * 200)
+    deadly = {
+        "kill": "died (SIGKILL)",
+        "fault": "died (SIGSEGV)",
+        "hang": "took too long",
+        "starve": "ran out of memory",
+    }
+    for kind in deadly:
+        (tmp_path / f"{kind}-0.log").write_text("step 1\n" * 200)
     monkeypatch.setattr(pool, "DEADLINE", 10.0)
     monkeypatch.setattr(reading, "read_bundle", pool_work.read_or_die)
     document = read(tmp_path, workers=2).document
-    named = {row["path"]: row["reason"] for row in document["ledger"]["skipped"]}
-    assert set(named) == {f"{kind}-{n}.log" for n in range(3) for kind in ("kill", "fault", "hang", "starve")}
-    assert named["kill-0.log"] == "the worker that read it died (SIGKILL)"
-    assert named["hang-1.log"] == "the worker that read it took too long"
-    assert len(document["sources"]) == 388 + 1, "all the others, and the kernel log"
+    lost = {row["path"]: row["reason"] for row in document["ledger"]["skipped"]}
+    assert lost == {f"{kind}-0.log": f"the worker that read it {end}" for kind, end in deadly.items()}
+    assert len(document["sources"]) == 96 + 1, "all the others, and the kernel log"
     assert document["verdict"]["culprit"] == calm["culprit"] and calm["culprit"]["ranks"] == [made.culprit]
     assert document["verdict"]["headline"] == calm["headline"]
 
@@ -249,44 +243,10 @@ def test_mpi_gives_the_same_document(tmp_path: Path) -> None:
     assert done.stdout == alone
 
 
-def cpu_of(command: list[str]) -> float:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
 def cpu_here(work: Callable[[], object]) -> float:
     start = time.process_time()
     work()
     return time.process_time() - start
-
-
-@pytest.mark.slow
-@needs("rg")
-def test_the_scan_costs_less_than_one_and_a_half_times_ripgrep_and_finds_everything(tmp_path: Path) -> None:
-    """Both see the same gates; medians of paired ratios, never seconds. Measured: 0.6 to 0.7."""
-    made = corpus.make(tmp_path / "logs", ranks=8, size=6 << 20, seed=21)
-    signatures = [*load().signatures(), *parsers.OPENERS]
-    gates = tmp_path / "gates"
-    gates.write_bytes(corpus.gates(signatures))
-    engine = scan.Engine.compile(signatures)
-    found: dict[str, Scanned] = {}
-
-    def scan_all() -> None:
-        for container in collect.collect([str(made.folder)]).containers:
-            for source, stream in collect.open_sources(container):
-                found[source.path] = scan.scan(source, stream, engine)
-
-    options = "-a -n -b --no-unicode --no-config -j1 --no-mmap -f"
-    rg = ["rg", *options.split(), str(gates), str(made.folder)]
-    scan_all(), cpu_of(rg)
-    ratios = [cpu_here(scan_all) / cpu_of(rg) for _ in range(5)]
-    assert statistics.median(ratios) < 1.5, ratios
-    assert {path: found[path].lines for path in made.lines} == made.lines
-    seen = {(path, hit.line, m.pattern) for path, one in found.items() for hit in one.hits for m in hit.matches}
-    missing = [event for event in made.events if tuple(event) not in seen]
-    assert not missing, missing[:5]
 
 
 @pytest.mark.release

@@ -9,7 +9,6 @@ import signal
 import struct
 import subprocess
 import sys
-import tarfile
 import time
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,7 @@ from postmortem import input as collect
 from postmortem import reading
 from postmortem.analyze import Options, analyze
 from postmortem.blocks import flight_recorder, torchrun
-from postmortem.formats import exports, plain_json
-from postmortem.input import container
+from postmortem.formats import framing, plain_json
 from postmortem.system import pool, process
 
 ROOT = Path(__file__).parent.parent
@@ -131,7 +129,7 @@ def test_json_is_counted_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> N
     (event,) = flight_recorder.parse(source, b'{"entries": [' + b"{}," * 2000 + b"{}]}")
     assert event.kind == "unreadable" and "more than 1,000 values" in event.text
     lines = [(1, "["), (2, '{"message": "x", "a": [' + "{}," * 2000 + "{}]}"), (3, "]")]
-    assert [group[0].text for group in exports.document(iter(lines))] == [text for _, text in lines]
+    assert [group[0].text for group in framing.export(iter(lines))] == [text for _, text in lines]
 
 
 def test_a_flood_of_values_beside_a_log(tmp_path: Path) -> None:
@@ -163,26 +161,6 @@ def test_a_zip_of_a_million_members_is_refused_at_once(tmp_path: Path) -> None:
     assert time.process_time() - start < 10
     assert "directory too large" in skipped(document)["a.zip"]
     assert document["verdict"]["outcome"] == "undetermined"
-
-
-def test_copies_of_one_name_take_the_time_of_members(tmp_path: Path) -> None:
-    header = tarfile.TarInfo("rank0.log").tobuf()
-    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(header * 3000 + bytes(1024)))
-    (tmp_path / "rank0.log").write_text(GOOD)
-    start = time.process_time()
-    document = analyze([str(tmp_path)]).document
-    assert time.process_time() - start < 8 and len(document["sources"]) == 3001
-
-
-def test_an_archive_is_read_for_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Members before the limit count, the rest is a loss."""
-    monkeypatch.setattr(pool, "DEADLINE", 0.3)
-    monkeypatch.setattr(container, "OF_A_LOG", 0)
-    (tmp_path / "a.tar").write_bytes(tar_of({f"rank{i}.log": b"hell\n" for i in range(20_000)}))
-    (tmp_path / "rank0.log").write_text(GOOD)
-    document = analyze([str(tmp_path)], Options(workers=1)).document
-    lost = skipped(document)
-    assert lost and all(path.startswith("a.tar") for path in lost) and document["ledger"]["scanned"] >= len(GOOD)
 
 
 def test_an_archive_of_many_small_logs_has_the_time_that_they_take(

@@ -29,7 +29,7 @@ def two_jobs(folder: Path) -> str:
     return str(folder)
 
 
-def test_of_several_jobs_the_named_one_is_told(tmp_path: Path) -> None:
+def test_of_several_jobs_the_named_one_is_reported(tmp_path: Path) -> None:
     found = analyze([two_jobs(tmp_path)], Options(job="job-101")).document
     assert (found["job"]["id"], [other["id"] for other in found["other_jobs"]]) == ("job-101", ["job-102"])
     assert "bad label" in found["verdict"]["headline"]
@@ -65,7 +65,7 @@ def test_a_window_without_events_is_not_healthy(since: str | None, until: str | 
     assert "Not everything was read" not in report.render_terminal(incident)
 
 
-def test_logs_without_a_year_are_not_said_to_be_of_1972(tmp_path: Path) -> None:
+def test_logs_without_a_year_are_not_stated_to_be_of_1972(tmp_path: Path) -> None:
     """glog and some loggers write no year, and such stamps are kept as a leap year's after 1970."""
     lines = (f"01-0{day} 10:00:00,000 INFO step {day} loss 2.0\n" for day in range(1, 6))
     (tmp_path / "rank0.log").write_text("".join(lines))

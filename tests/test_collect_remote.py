@@ -1,5 +1,4 @@
-"""Logs behind an address: the same document as from disk.
-A real HTTP server on loopback, read by ranges through fsspec."""
+"""Logs at a URL: the same document as from disk. A real HTTP server on loopback, read by ranges through fsspec."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ Serve = Callable[..., str]
 
 
 class Whole(SimpleHTTPRequestHandler):
-    """What `python -m http.server` does: always the whole file."""
+    """Serves whole files, as `python -m http.server` does."""
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -38,8 +37,7 @@ class Ranges(Whole):
         path = Path(self.translate_path(self.path))
         wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
         if not wanted or not path.is_file():
-            super().do_GET()
-            return
+            return super().do_GET()
         data = path.read_bytes()
         first, last = int(wanted[1]), min(int(wanted[2]), len(data) - 1)
         self.asked.append((first, last))
@@ -48,6 +46,7 @@ class Ranges(Whole):
         self.send_header("Content-Length", str(last - first + 1))
         self.end_headers()
         self.wfile.write(data[first : last + 1])
+        return None
 
 
 @pytest.fixture
@@ -67,13 +66,13 @@ def serve() -> Iterator[Serve]:
 
 
 @pytest.mark.parametrize("name", ["oom-on-second-host", "segfault-with-faulthandler"])
-def test_a_folder_behind_an_address_says_the_same(name: str, serve: Serve) -> None:
+def test_a_folder_at_a_url_has_the_same_document(name: str, serve: Serve) -> None:
     near = analyze([str(SAMPLES / name / "logs")]).document
     far = analyze([serve(SAMPLES / name / "logs") + "/"]).document
     assert json.dumps(far, sort_keys=True) == json.dumps(near, sort_keys=True)
 
 
-def test_a_large_log_is_fetched_in_parts_by_two_processes(
+def test_a_large_log_is_read_in_parts_by_two_processes(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = "2026-11-20 03:12:{:02d},123 INFO [rank0] train: step {} loss 2.31\n"
@@ -95,7 +94,7 @@ def test_a_server_without_ranges_is_named(serve: Serve, tmp_path: Path) -> None:
         analyze([serve(tmp_path, Whole) + "/rank0.log"])
 
 
-def test_an_address_without_an_object_is_a_clear_error(serve: Serve, tmp_path: Path) -> None:
+def test_a_url_without_an_object_is_a_clear_error(serve: Serve, tmp_path: Path) -> None:
     with pytest.raises(PathMissing, match=r"http://127\.0\.0\.1:\d+/nothing\.log"):
         analyze([serve(tmp_path) + "/nothing.log"])
     with pytest.raises(PathMissing, match="no such object or folder"):

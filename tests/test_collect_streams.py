@@ -334,34 +334,6 @@ def test_a_member_may_be_left_unread(tmp_path: Path) -> None:
     assert seen == [(f"b.tar.gz!/{name}", LOG[:3]) for name in "abc"]
 
 
-@given(
-    st.binary(max_size=3000),
-    st.sampled_from(["", "tar", "zip", "gz", "zst", "xz", "bz2"]),
-    st.integers(0, 3000),
-    st.integers(1, 255),
-)
-@settings(max_examples=80, deadline=None)
-def test_no_damage_makes_it_raise_anything_else(
-    tmp_path_factory: pytest.TempPathFactory, data: bytes, form: str, at: int, flip: int
-) -> None:
-    if form in ("tar", "zip"):
-        data = (tar_of if form == "tar" else zip_of)({"a": data, "b": data})
-    elif form:
-        data = PACK[form](data)
-    bad = bytearray(data)
-    if at < len(bad):
-        bad[at] ^= flip
-    path = tmp_path_factory.mktemp("d") / "x"
-    path.write_bytes(bad)
-    for source, stream in open_sources(Container(path, "x", len(bad), "plain")):
-        assert source.path.startswith("x")
-        try:
-            while stream.read(500):
-                pass
-        except Incomplete as failure:
-            assert 0 <= failure.lost <= len(bad)
-
-
 # ── how many logs there are, before they are read ───────────────────────────────────────────────────────────
 
 

@@ -42,7 +42,7 @@ def told() -> Iterator[tuple[str, str, str]]:
                 yield pattern.id, name, f"{text}\n"
 
 
-def test_a_job_that_finished_did_not_fail_whatever_others_say(tmp_path: Path) -> None:
+def test_a_job_that_finished_did_not_fail_whatever_others_state(tmp_path: Path) -> None:
     wrong = []
     cases = list(told())
     for i, (pattern, name, text) in enumerate(cases):
@@ -55,7 +55,7 @@ def test_a_job_that_finished_did_not_fail_whatever_others_say(tmp_path: Path) ->
     assert not wrong
 
 
-def test_a_scheduler_that_ends_what_has_said_goodbye_found_it_hanging(tmp_path: Path) -> None:
+def test_a_scheduler_that_ends_what_has_stated_final_message_found_it_hanging(tmp_path: Path) -> None:
     work = "".join(f"2026-11-20 08:00:{s:02d} INFO rank 0: step {s} loss 2.1\n" for s in range(30))
     end = "slurmstepd: error: *** JOB 992 ON node01 CANCELLED AT 2026-11-20T10:00:00 DUE TO TIME LIMIT ***\n"
     (tmp_path / "rank0.log").write_text(work + "2026-11-20 08:00:31 INFO rank 0: Training finished.\n" + end)
@@ -83,7 +83,7 @@ RAISED = 'Traceback (most recent call last):\n  File "/opt/train.py", line 5, in
         ),
     ],
 )
-def test_an_undated_line_counts_where_the_ranks_bear_it_out(
+def test_an_undated_line_counts_where_the_ranks_confirm_it_out(
     tmp_path: Path, last: str, pattern: str, outcome: str
 ) -> None:
     (tmp_path / "rank0.log").write_text("".join(f"rank 0: step {s} loss 2.1\n" for s in range(30)) + last)

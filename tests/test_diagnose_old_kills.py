@@ -15,10 +15,6 @@ DMESG = """\
 [99999.100000] eth0: flow control
 """  # whole lines, as the kernel writes them
 WORK = "".join(f"rank 0: step {step} loss 2.1\n" for step in range(30))
-RAISED = (
-    'Traceback (most recent call last):\n  File "/opt/train.py", line 5, in <module>\n    main()\n'
-    "ValueError: bad label 9\n"
-)
 
 
 def document(folder: Path, console: str) -> Any:
@@ -27,7 +23,7 @@ def document(folder: Path, console: str) -> Any:
     return analyze([str(folder)]).document
 
 
-def test_nobody_was_killed_where_all_finished(tmp_path: Path) -> None:
+def test_no_rank_was_killed_where_all_finished(tmp_path: Path) -> None:
     assert document(tmp_path, WORK + "Training finished.\n")["verdict"]["outcome"] == "healthy"
 
 

@@ -1,5 +1,4 @@
-"""What decides a verdict: the content of the logs. Not the order of files, lines of the library, nor the
-names of files."""
+"""Only the content of the logs decides a verdict: not the order of files or patterns, nor the names of files."""
 
 from __future__ import annotations
 
@@ -7,7 +6,6 @@ import random
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ import pytest
 from conftest import ROOT, SAMPLES
 from postmortem import input as collect
 from postmortem import reading
-from postmortem.align import align
+from postmortem.align import Timeline, align
 from postmortem.diagnose import diagnose
 from postmortem.diagnose.same import stem
 from postmortem.library import Library, load
@@ -29,66 +27,47 @@ CHOSEN = [pytest.param(c, id=c.name, marks=() if i % EVERY == 0 else pytest.mark
 Verdict = tuple[object, ...]
 
 
-@cache
 def read(case: Path) -> tuple[list[Source], list[Event]]:
     found = collect.collect([str(case / "logs")])
     reads = reading.read_all(found.containers, reading.Ways((), 1))
     return [s for r in reads for s in r.sources], [e for r in reads for e in r.events]
 
 
+def of_timeline(timeline: Timeline, sources: Sequence[Source], library: Library | None = None) -> Verdict:
+    found = write(diagnose(timeline, sources, library or load(), {}), sources, {})["verdict"]
+    assert isinstance(found, dict)
+    who = found["culprit"]
+    decided = tuple(found[k] for k in ("outcome", "category", "pattern", "confidence", "headline"))
+    return (*decided, who["ranks"], who["hosts"], who["gpus"])
+
+
 def verdict(sources: Sequence[Source], events: Sequence[Event], library: Library | None = None) -> Verdict:
-    said = write(diagnose(align(events), sources, library or load(), {}), sources, {})["verdict"]
-    assert isinstance(said, dict)
-    who = said["culprit"]
-    what = tuple(said[k] for k in ("outcome", "category", "pattern", "confidence", "headline"))
-    return (*what, who["ranks"], who["hosts"], who["gpus"])
+    return of_timeline(align(events), sources, library)
 
 
 @pytest.mark.parametrize("case", CHOSEN)
-def test_the_order_of_files_changes_nothing(case: Path) -> None:
+def test_neither_order_nor_names_decide(case: Path) -> None:
     sources, events = read(case)
+    expected, rng = verdict(sources, events), random.Random(case.name)
     files: dict[str, list[Event]] = defaultdict(list)
     for e in events:
         files[e.where.source].append(e)
-    rng = random.Random(case.name)
     order = rng.sample(sorted(files), len(files))
-    shuffled = rng.sample(sources, len(sources))
-    assert verdict(shuffled, [e for f in order for e in files[f]]) == verdict(sources, events)
-
-
-@pytest.mark.parametrize("case", CHOSEN)
-def test_the_order_of_events_on_the_timeline_changes_nothing(case: Path) -> None:
-    sources, events = read(case)
+    assert verdict(rng.sample(sources, len(sources)), [e for f in order for e in files[f]]) == expected, "files"
+    names = rng.sample(sorted(load().patterns), len(load().patterns))
+    assert verdict(sources, events, Library({n: load()[n] for n in names}, load().digest)) == expected, "library"
     timeline = align(events)
-    shuffled = random.Random(case.name).sample(timeline.events, len(timeline.events))
-    said = [
-        write(diagnose(replace(timeline, events=tuple(es)), sources, load(), {}), sources, {})["verdict"]
-        for es in (timeline.events, shuffled)
-    ]
-    assert said[0] == said[1]
-
-
-@pytest.mark.parametrize("case", CHOSEN)
-def test_the_names_of_files_change_nothing(case: Path) -> None:
-    sources, events = read(case)
+    shuffled = replace(timeline, events=tuple(rng.sample(timeline.events, len(timeline.events))))
+    assert of_timeline(shuffled, sources) == expected, "events"
     new = renamed(s.path for s in sources)
-    files = sorted((replace(s, path=new[s.path]) for s in sources), key=lambda s: s.path)
-    place = {s.path: i for i, s in enumerate(files)}
+    moved_files = sorted((replace(s, path=new[s.path]) for s in sources), key=lambda s: s.path)
+    place = {s.path: i for i, s in enumerate(moved_files)}
     moved = [e._replace(where=e.where._replace(source=new[e.where.source])) for e in events]
-    moved.sort(key=lambda e: place[e.where.source])
-    said = verdict(files, moved)
-    old = str(said[4])
+    found = verdict(moved_files, sorted(moved, key=lambda e: place[e.where.source]))
+    headline = str(found[4])
     for path, name in new.items():
-        old = old.replace(name, path)  # some sentence names a file
-    assert (*said[:4], old, *said[5:]) == verdict(sources, events)
-
-
-@pytest.mark.parametrize("case", CHOSEN)
-def test_the_order_of_the_library_changes_nothing(case: Path) -> None:
-    sources, events = read(case)
-    names = random.Random(case.name).sample(sorted(load().patterns), len(load().patterns))
-    library = Library({name: load()[name] for name in names}, load().digest)
-    assert verdict(sources, events, library) == verdict(sources, events)
+        headline = headline.replace(name, path)  # a sentence may name a file
+    assert (*found[:4], headline, *found[5:]) == expected, "names of files"
 
 
 def test_a_library_is_the_same_from_folders_of_other_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

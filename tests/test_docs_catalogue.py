@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from conftest import ROOT
-from postmortem.library import Library, load
+from postmortem.library import load
 from postmortem.replay.catalogue import SCENARIOS
 
 DOCS = ROOT / "docs"
@@ -138,32 +138,3 @@ def test_every_signature_and_every_xid_is_accounted_for() -> None:
         done.stdout,
         re.MULTILINE,
     )
-
-
-def test_gap_in_the_table_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    table = tmp_path / "coverage.tsv"
-    monkeypatch.setattr(sys, "argv", ["pattern_coverage.py", "--mapping", str(table)])
-    for row, fault in (
-        ("some_line\tno-such-pattern\t", "some_line is mapped to no-such-pattern, which does not exist"),
-        ("some_line\t\t", "some_line has neither a pattern nor a reason"),
-        ("some_line\txid-other\t\nsome_line\txid-other\t", "some_line is 2 times"),
-    ):
-        table.write_text(f"signature\tpatterns\tnote\n{row}\n")
-        assert script("pattern_coverage").main() == 1
-        assert fault in capsys.readouterr().err
-
-
-def test_an_xid_that_nothing_reads_is_a_fault() -> None:
-    coverage = script("pattern_coverage")
-    fewer = Library({i: p for i, p in LIBRARY.patterns.items() if i != "xid-79-gpu-fell-off-bus"}, "fewer")
-    _, wrong = coverage.report([], fewer)
-    assert wrong == ["Xid 79 is read as no pattern"]
-
-
-def test_a_signature_is_merged_only_where_no_pattern_is_its_own() -> None:
-    coverage = script("pattern_coverage")
-    table = coverage.rows("one\tshared\t\ntwo\tshared, own\t\nthree\t\tnot a line\n")
-    names = {title: [row.signature for row in members] for title, members in coverage.sections(table).items()}
-    assert names == {"covered by": ["two"], "merged into": ["one"], "left out because": ["three"]}

@@ -84,6 +84,7 @@ def test_site_is_built_without_a_dead_link(site: Path) -> None:
     assert report.read_bytes() == (ROOT / "reports" / "examples" / "oom-on-second-host.html").read_bytes()
 
 
+@pytest.mark.slow
 @needs("mkdocs")
 def test_dead_links_and_forgotten_pages_fail(tmp_path: Path) -> None:
     pages = tmp_path / "docs"

@@ -64,14 +64,14 @@ def test_a_launchers_table_is_no_work_of_its_ranks() -> None:
     assert signs.series([f"  seen      : {r}" for r in range(4)]) == 3
 
 
-def test_a_numbered_part_that_is_done_is_no_goodbye() -> None:
+def test_a_numbered_part_that_is_done_is_no_completion() -> None:
     """A logger's name may be `train`, which would make it one: `train: shard 4 done, loss 0.03`."""
-    assert not signs.goodbye("train: shard 4 done, loss 0.0354")
-    assert not signs.goodbye("run: video 12 finished")
-    assert signs.goodbye("train: rank 4 done, exiting normally")
+    assert not signs.completion("train: shard 4 done, loss 0.0354")
+    assert not signs.completion("run: video 12 finished")
+    assert signs.completion("train: rank 4 done, exiting normally")
 
 
-def test_done_is_a_goodbye_where_it_is_the_whole_last_line(tmp_path: Path) -> None:
+def test_done_is_a_completion_where_it_is_the_whole_last_line(tmp_path: Path) -> None:
     ends = ("| 1 | done", "INFO:trainer:done", "[Rank 1] done", "process 1: done", "\u3010进程1\u3011done")
     others = ("epoch 3: done", "[12/60] done", "loading data... done", "compiling: done")
     for line in (*ends, "[15:52:22] INFO   done    train.py:55", *others):

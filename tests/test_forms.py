@@ -10,7 +10,7 @@ from postmortem.formats import forms
 from postmortem.formats.envelope import peel
 from postmortem.system.resources import PACKAGE
 
-FILES = sorted(str(path.relative_to(PACKAGE).with_suffix("")) for path in PACKAGE.glob("[abfs]*/*.yaml"))
+FILES = sorted(str(path.relative_to(PACKAGE).with_suffix("")) for path in PACKAGE.glob("[abdfs]*/*.yaml"))
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -31,7 +31,7 @@ def test_each_prefix_is_removed_from_its_sample() -> None:
 
 
 def test_every_use_of_a_form_names_one_that_exists() -> None:
-    for path in PACKAGE.glob("[fb]*/*.py"):
+    for path in (*PACKAGE.glob("[fb]*/*.py"), *PACKAGE.glob("diagnose/**/*.py")):
         text = path.read_text()
         file = re.search(r'_REGEXES = .*forms\.regexes\("([\w/]+)"\)', text)
         for name in re.findall(r'_REGEXES\["([\w-]+)"\]', text):

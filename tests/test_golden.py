@@ -87,7 +87,7 @@ def trace_is_complete(case: Path, document: dict[str, Any]) -> None:
         for item, line in zip(document[key], shown[title], strict=bool(document[key])):
             assert squash(item[reason])[:200] in squash(line)
     headline = squash(document["verdict"]["headline"])
-    assert headline in squash(report.render_terminal(solved(case), colour=False))
+    assert headline in squash(report.render_terminal(solved(case), color=False))
 
 
 def test_the_synthetic_incidents_are_those_that_their_script_writes(

@@ -32,10 +32,7 @@ from postmortem.system import output
 
 OOM = SAMPLES / "oom-on-second-host"
 FORK = multiprocessing.get_context("fork")
-ON_BOTH = [
-    pytest.param("sqlite", id="sqlite"),
-    pytest.param("postgresql", id="postgresql", marks=needs("postgresql")),
-]
+ON_BOTH = [pytest.param("sqlite", id="sqlite"), pytest.param("postgresql", id="postgresql", marks=needs("postgresql"))]
 
 
 @pytest.fixture(scope="session")
@@ -108,12 +105,7 @@ def test_samples_are_different_incidents() -> None:
 def test_characters_that_a_database_rejects_are_replaced(where: str) -> None:
     """NUL breaks PostgreSQL, half of a surrogate pair breaks both, and integers of a document have no end."""
     document: Any = {
-        "verdict": {
-            "outcome": "\0",
-            "headline": "a\0b\udcff" * 900,
-            "category": 3,
-            "culprit": {"hosts": ["h\0"]},
-        },
+        "verdict": {"outcome": "\0", "headline": "a\0b\udcff" * 900, "category": 3, "culprit": {"hosts": ["h\0"]}},
         "job": {"id": "\ud800", "world_size": 10**30, "hosts": ["h\0", "h\0", "x" * 9999]},
         "attempts": [{"begin": "0001-01-01T00:00:00Z", "end": 7}, 3],
         "ranks": None,
@@ -296,7 +288,7 @@ def test_a_reader_sees_what_a_writer_beside_it_files(tmp_path: Path) -> None:
             with sqlite3.connect(where) as held:  # so the log of the writers stays
                 writer.file(incident(number))
                 with opened(where, reads=True) as reader:
-                    assert reader.span()[0] == number + 1
+                    assert len(reader.rows()) == number + 1
             held.close()
 
 

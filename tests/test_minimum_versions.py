@@ -1,4 +1,4 @@
-"""The lowest versions that pyproject.toml allows, in an environment of their own: what a user may have."""
+"""The lowest versions that pyproject.toml allows work, in an environment of their own."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 import zstandard
 
 from conftest import ROOT, SAMPLES, needs, pythons, solved
+from postmortem.analyze import analyze
 
 LOCK = ROOT / "requirements-min.lock"
 OOM, HANG = SAMPLES / "host-oom-cache-of-rank-2", SAMPLES / "skipped-collective"
@@ -45,29 +46,28 @@ def run(home: Path, *command: str | Path) -> str:
     return done.stdout
 
 
-def verdict(home: Path, logs: Path, *options: str) -> dict[str, Any]:
-    said = run(home, "postmortem", "analyze", logs, "--format", "json", "--output", "-", *options)
-    found: dict[str, Any] = json.loads(said)["verdict"]
+def analyzed(home: Path, logs: Path, *options: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        run(home, "postmortem", "analyze", logs, "--format", "json", "--output", "-", *options)
+    )
     return found
 
 
-def test_it_has_these_versions_and_no_others(home: Path) -> None:
-    listed = subprocess.run(
-        [sys.executable, "-m", "pip", "--python", home / "venv" / "bin" / "python", "list", "--format", "json"],
-        check=True, capture_output=True, text=True,
-    ).stdout  # fmt: skip
+def test_environment_has_these_versions_and_no_others(home: Path) -> None:
+    words = [sys.executable, "-m", "pip", "--python", home / "venv" / "bin" / "python", "list", "--format", "json"]
+    listed = subprocess.run(words, check=True, capture_output=True, text=True).stdout
     names = {re.sub(r"[-_.]+", "-", row["name"]).lower(): row["version"] for row in json.loads(listed)}
     names.pop("torch-postmortem")
     assert names == dict(re.findall(r"(?m)^([a-z0-9.-]+)==(\S+)", LOCK.read_text()))
 
 
 @pytest.mark.parametrize("case", [OOM, HANG], ids=lambda case: case.name)
-def test_the_verdict_is_the_same(home: Path, case: Path) -> None:
-    assert verdict(home, case / "logs") == json.loads(json.dumps(solved(case).document["verdict"]))
+def test_verdict_is_the_same(home: Path, case: Path) -> None:
+    assert analyzed(home, case / "logs")["verdict"] == json.loads(json.dumps(solved(case).document["verdict"]))
 
 
-def test_packed_logs_are_read_to_their_ends_by_two_processes(home: Path, tmp_path: Path) -> None:
-    """isal, zstandard and pebble: a library that holds back the end of a log hides the line that says why."""
+def test_packed_logs_are_read_to_their_ends(home: Path, tmp_path: Path) -> None:
+    """isal, zstandard and pebble: a library that holds back the end of a log hides the root cause."""
     line = b"2026-11-20T12:00:%02d.%03d [rank0] step %d loss %.9f\n"
     text = b"".join(line % (i // 1000 % 60, i % 1000, i, 7 / (i + 1)) for i in range(20_000))
     last = b"2026-11-20T12:01:00.000 [rank0] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
@@ -77,23 +77,20 @@ def test_packed_logs_are_read_to_their_ends_by_two_processes(home: Path, tmp_pat
         for rank in range(2, 6):
             steps = text[: len(text) // rank].replace(b"[rank0]", b"[rank%d]" % rank)
             archive.writestr(f"rank{rank}.log", steps)
-    said = run(home, "postmortem", "analyze", tmp_path, "--jobs", "2", "--format", "json", "--output", "-")
-    document = json.loads(said)
+    document = analyzed(home, tmp_path, "--jobs", "2")
     assert not [row for row in document["ledger"]["skipped"] if row.get("lost")]
-    from postmortem.analyze import analyze
-
     here = analyze([str(tmp_path)]).document
     assert document["ledger"] == here["ledger"] and document["verdict"] == json.loads(json.dumps(here["verdict"]))
 
 
-def test_the_page_the_help_and_the_patterns_come(home: Path) -> None:
+def test_report_help_and_patterns(home: Path) -> None:
     run(home, "postmortem", "analyze", OOM / "logs")
     assert "<html" in (home / "postmortem-report.html").read_text()
     assert "--anonymise-map" in run(home, "postmortem", "analyze", "--help")
     assert "kernel-oom-killed-process" in run(home, "postmortem", "patterns", "list")
 
 
-def test_both_engines_find_the_gates_of_the_same_examples(home: Path) -> None:
+def test_both_engines_find_the_same_examples(home: Path) -> None:
     code = """
 from postmortem.library import load
 from postmortem.scan import Engine

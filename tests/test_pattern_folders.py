@@ -5,19 +5,14 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from postmortem.analyze import Options, analyze
 from postmortem.cli.app import run
 from postmortem.errors import PatternError
 from postmortem.library import files, load, parse, shipped
 from postmortem.library import read as read_library
-from postmortem.system import resources
 
 OWN = """\
 id: queue-stalled
@@ -165,42 +160,6 @@ def test_every_command_reports_it_in_one_sentence(tmp_path: Path, capfd: pytest.
         out, err = capfd.readouterr()
         assert code in (1, 2) and "Traceback" not in out + err and "x.yaml" in out + err
         assert "\x1b" not in err and "\x07" not in err
-
-
-SHIPPED = sorted(resources.folder("patterns").rglob("*.yaml"))[::7]
-ANY = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.dates(),
-    lambda below: st.lists(below, max_size=2) | st.dictionaries(st.text(max_size=3) | st.booleans(), below, max_size=2),
-    max_leaves=4,
-)  # fmt: skip
-
-
-def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the address of each value in a document."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [at, *(place for key, below in items for place in places(below, (*at, key)))]
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(path=st.sampled_from(SHIPPED), data=st.data(), other=ANY)
-def test_any_value_in_a_file_makes_a_pattern_or_an_error(path: Path, data: st.DataObject, other: Any) -> None:
-    document = yaml.safe_load(path.read_bytes())
-    *way, last = data.draw(st.sampled_from(places(document)[1:]))
-    held = document
-    for key in way:
-        held = held[key]
-    held[last] = other
-    try:
-        parse(yaml.safe_dump(document, allow_unicode=True).encode("utf-8", "replace"), Path("/own/x.yaml"))
-    except PatternError as error:
-        assert error.message.startswith("/own/x.yaml:")
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.binary(max_size=300) | st.text(max_size=300).map(lambda t: t.encode("utf-8", "surrogatepass")))
-def test_any_bytes_make_a_pattern_or_an_error(data: bytes) -> None:
-    with pytest.raises(PatternError, match="^/own/x.yaml:"):
-        parse(data, Path("/own/x.yaml"))
 
 
 def aged(path: Path) -> Path:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import shlex
 import signal
 import subprocess
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from recipe_runs import KUBERNETES, TRAIN, Container, containers, environment, manifests, pod
 
 from conftest import needs
@@ -89,60 +83,6 @@ def test_the_manifests_agree_with_each_other() -> None:
     own = [word for word in beside["args"] if not word.startswith(("--log-dir=", "--tee="))]
     assert alone["args"][alone["args"].index("torchrun") :] == own
     assert pod("analysis.yaml")["volumes"] == [v for v in pod("sidecar.yaml")["volumes"] if v["name"] != "shm"]
-
-
-@needs("kubectl")
-def test_the_config_map_has_the_scripts_by_the_names_that_the_manifests_use() -> None:
-    command = (KUBERNETES / "job.yaml").read_text().split("#     ")[1].splitlines()[0]
-    offline = [*command.split(), "--dry-run=client", "-o", "yaml"]
-    done = subprocess.run(offline, cwd=KUBERNETES, capture_output=True, text=True, check=True, timeout=60)
-    made = yaml.safe_load(done.stdout)
-    assert made["data"] == {n: (KUBERNETES / n).read_text() for n in ("keep.sh", "verdict.sh")}
-    for name in JOBS:
-        (volume,) = (v for v in pod(name)["volumes"] if v["name"] == "recipe")
-        assert volume["configMap"]["name"] == made["metadata"]["name"]
-
-
-@needs("kubectl")
-@pytest.mark.parametrize(("name", "shown"), [("job.yaml", "train 0 train 1"), ("sidecar.yaml", "side 0 side 1")])
-def test_line_that_shows_the_messages_finds_them(name: str, shown: str, tmp_path: Path) -> None:
-    """The line at the head of the manifest, with a server that knows two pods and nothing else."""
-
-    def ended(name: str, message: str) -> list[dict[str, Any]]:
-        return [{"name": name, "state": {"terminated": {"exitCode": 1, "message": message}}}]
-
-    def state(index: int) -> dict[str, Any]:
-        beside = {"initContainerStatuses": ended("postmortem", f"side {index}")} if name == "sidecar.yaml" else {}
-        return {"containerStatuses": ended("train", f"train {index}"), **beside}
-
-    one = {"apiVersion": "v1", "kind": "Pod"}
-    pods = [{**one, "metadata": {"name": f"train-1-{i}"}, "status": state(i)} for i in range(2)]
-    kind = {"name": "pods", "singularName": "pod", "namespaced": True, "kind": "Pod", "verbs": ["get", "list"]}
-    answers = {
-        "/api": {"kind": "APIVersions", "versions": ["v1"]},
-        "/apis": {"kind": "APIGroupList", "groups": []},
-        "/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": [kind]},
-        "/api/v1/namespaces/default/pods": {"kind": "PodList", "apiVersion": "v1", "items": pods},
-    }
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            found = answers.get(self.path.partition("?")[0])
-            self.send_response(200 if found else 404)
-            self.send_header("Content-Type", "application/json")
-            self.end_headers()
-            self.wfile.write(json.dumps(found).encode())
-
-        def log_message(self, *_: object) -> None: ...
-
-    (line,) = re.findall(r"^#     (kubectl get pods.*)$", (KUBERNETES / name).read_text(), re.MULTILINE)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        here = [*shlex.split(line), "--server", f"http://127.0.0.1:{server.server_port}"]
-        env = environment(HOME=tmp_path, no_proxy="*")
-        done = subprocess.run(here, env=env, capture_output=True, text=True, timeout=60)
-        server.shutdown()
-    assert done.stdout == shown, done.stderr
 
 
 def keep(folder: Path, script: str, start_new_session: bool = False, **more: str) -> subprocess.Popen[str]:

@@ -206,23 +206,6 @@ def test_killed_batch_script_is_analyzed_by_a_later_job(slurm: Cluster) -> None:
     assert "A process was killed by SIGKILL from an unknown sender" in slurm.output(after, "postmortem")
 
 
-def test_no_analysis_follows_a_successful_job(slurm: Cluster) -> None:
-    job = slurm.train(slurm.rank, "1")
-    after = slurm.after(job)
-    assert slurm.ended(job)["JobState"] == "COMPLETED"
-    assert slurm.ended(after)["JobState"] == "CANCELLED"
-    assert f"{after} postmortem analyze" not in slurm.calls.read_text()
-
-
-def test_analysis_after_a_job_with_a_trap_repeats_the_verdict(slurm: Cluster) -> None:
-    job = slurm.train(slurm.rank, "3", "fails")
-    after = slurm.after(job)
-    slurm.ended(after)
-    assert slurm.verdict(job)["headline"] in " ".join(slurm.output(after, "postmortem").split())
-
-
-# ── epilog.sh ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
 MAKES_A_FOLDER = """\
 #!/bin/bash
 umask 022

@@ -145,26 +145,6 @@ def test_private_keys_whole_cut_and_prefixed() -> None:
     assert isinstance(clean, dict) and [len(part) for part in clean.values()] == [9, len(lines) - 9]
 
 
-AROUND = st.lists(st.sampled_from(ORDINARY.splitlines()) | st.text(max_size=60), max_size=6)
-
-
-@given(before=AROUND, after=AROUND, plant=st.sampled_from(LINES), prefix=st.sampled_from(["", "[rank0]: ", "\t", "é "]))
-@settings(max_examples=300, deadline=None)
-def test_a_planted_secret_never_survives(before: list[str], after: list[str], plant: Plant, prefix: str) -> None:
-    line = plant.text
-    document = {
-        "lines": [*before, prefix + line, *after],
-        "text": line,
-        "again": ["as seen: " + line],
-        "n": 3,
-        "x": [None, True, {"deep": [line]}],
-    }
-    clean = Redactor().document(document)
-    assert not leaked(plant.secret, json.dumps(clean, ensure_ascii=False))
-    assert isinstance(clean, dict) and len(clean["lines"]) == len(document["lines"])  # type: ignore[arg-type]
-    assert clean["n"] == 3 and clean["x"][:2] == [None, True]
-
-
 @given(
     st.text(max_size=400)
     | st.lists(
@@ -250,8 +230,8 @@ def test_a_secret_in_a_file_name_is_in_no_output(tmp_path: Path) -> None:
 
 def test_a_secret_quoted_in_lower_case_is_gone(tmp_path: Path) -> None:
     """Sentences quote pieces of a line without their context."""
-    said = "Fatal Python error: password=Tr0ub4dor7x Segmentation fault\n\nThread 0x1 (most recent call first):\n"
-    (tmp_path / "rank0.log").write_text(said + '  File "a.py", line 1 in f\n')
+    error = "Fatal Python error: password=Tr0ub4dor7x Segmentation fault\n\nThread 0x1 (most recent call first):\n"
+    (tmp_path / "rank0.log").write_text(error + '  File "a.py", line 1 in f\n')
     shown = report.render_json(analyze([str(tmp_path)]))
     assert "tr0ub4dor7x" not in shown.lower()
 

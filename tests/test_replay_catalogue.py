@@ -28,7 +28,7 @@ def test_every_function_with_a_job_belongs_to_a_scenario() -> None:
             if isinstance(node, ast.FunctionDef) and [each.arg for each in node.args.args] == ["job"]:
                 jobs.add(f"{path.stem}.{node.name}")
     assert jobs == {row.job for row in SCENARIOS}
-    assert all(len(row.situation) > 20 for row in SCENARIOS)
+    assert all(len(row.story) > 20 for row in SCENARIOS)
 
 
 def test_rows_use_the_closed_vocabularies_and_ranges() -> None:

@@ -88,9 +88,6 @@ def test_exit_codes_of_other_outcomes(tmp_path: Path) -> None:
     assert done.returncode == 5 and "index-out-of-range was expected, python-exception came" in done.stderr
 
 
-# ── removal ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def begin(temporary: Path, *words: str) -> subprocess.Popen[str]:
     """Start a replay in a temporary folder of its own, and wait until its job runs."""
     temporary.mkdir(exist_ok=True)
@@ -164,9 +161,6 @@ def test_clean_up_spares_a_live_replay(tmp_path: Path, monkeypatch: pytest.Monke
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert clean_up() == [reused.name]
     assert clean_up() == [foreign.name] and list(tmp_path.iterdir()) == []
-
-
-# ── before a release ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @RELEASE

@@ -59,7 +59,7 @@ def test_it_opens_without_a_request_an_error_or_a_sideways_scroll(
 def test_injections_do_nothing_in_a_browser(browser: Browser, tmp_path: Path) -> None:
     """Payloads in all fields, others on each page: the elements are those of the same document with harmless words."""
     words = tuple(f"word{place}" for place in range(len(PAYLOADS)))
-    for start in range(0, len(PAYLOADS), 12):
+    for start in range(0, len(PAYLOADS), 8):
         hostile, harmless = (
             Counter(opened(browser, tmp_path, mixed(start, texts)).evaluate(ELEMENTS)) for texts in (PAYLOADS, words)
         )
@@ -160,24 +160,6 @@ def test_a_thousand_ranks_are_a_heat_map_below_the_pinned_culprit(browser: Brows
     again = browser.new_page()
     again.goto(page.url)
     again.get_by_role("button", name="Rows: ranks").wait_for()
-
-
-def test_a_host_of_the_heat_map_can_be_pinned_and_filters_bring_lanes_back(browser: Browser, tmp_path: Path) -> None:
-    page = opened(browser, tmp_path, large(), viewport={"width": 1280, "height": 900})
-    canvas = page.locator(".tl canvas")
-    page.locator(".tl").get_by_role("searchbox", name="text").fill("701.log")
-    page.wait_for_timeout(500)
-    assert page.locator(".tl-count").inner_text() == "21 of 21,504 events"
-    assert page.get_by_role("button", name="Rows").count() == 0, "two lanes need no heat map"
-    canvas.press("Escape")
-    page.wait_for_timeout(500)
-    canvas.press("End")
-    box = canvas.bounding_box()
-    assert box
-    canvas.click(position={"x": 40, "y": box["height"] - 30})
-    canvas.press("ArrowDown")
-    labels = [str(canvas.get_attribute("aria-label"))]
-    assert "of 146" in labels[0], "nine rows more: the host that was clicked, and its ranks"
 
 
 def test_the_rank_table_sorts_searches_and_filters(browser: Browser, tmp_path: Path) -> None:

@@ -45,9 +45,9 @@ def test_outputs_are_those_of_the_golden_files(name: str) -> None:
 @pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
 def test_no_log_text_acts_on_a_terminal(payload: str) -> None:
     case = poisoned(payload)
-    for shown in (report.render_terminal(case, colour=False, report=payload), report.render_verbose(case)):
+    for shown in (report.render_terminal(case, color=False, report=payload), report.render_verbose(case)):
         assert not re.search(ACTING, shown)
-    colored = report.render_terminal(case, colour=True)
+    colored = report.render_terminal(case, color=True)
     assert "\x1b" not in re.sub("\x1b\\[[0-9;]{1,5}m", "", colored)
     assert colored.count("\x1b[0m") == len(re.findall("\x1b\\[[1-9][0-9;]*m", colored)), "a color is not reset"
 
@@ -57,7 +57,7 @@ def test_lines_fit_the_width_and_color_changes_no_word(width: int) -> None:
     for name in NAMES:
         shown = report.render_terminal(load(name), width=width)
         assert max(map(text.cells, shown.splitlines())) <= width
-        assert re.sub("\x1b\\[[0-9;]*m", "", report.render_terminal(load(name), width=width, colour=True)) == shown
+        assert re.sub("\x1b\\[[0-9;]*m", "", report.render_terminal(load(name), width=width, color=True)) == shown
 
 
 def test_the_address_of_the_proof_is_never_broken() -> None:

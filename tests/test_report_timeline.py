@@ -220,10 +220,6 @@ def test_the_block_is_the_same_in_any_order_of_reading() -> None:
     assert columns.block(case.document, rows) == columns.block(case.document, rows[::-1])
 
 
-def test_the_block_of_a_thousand_ranks_is_small() -> None:
-    assert len(packed(many(1024, 20)).data) < 400_000
-
-
 # ── the script ──────────────────────────────────────────────────────────────────────────────────────────────
 
 

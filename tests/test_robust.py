@@ -1,8 +1,7 @@
-"""No input kills the analysis: arbitrary bytes, missing files, foreign files beside the job's own."""
+"""Missing files, and foreign files beside the job's own, blame no innocent rank; for odd bytes see test_fuzz.py."""
 
 from __future__ import annotations
 
-import io
 import json
 import random
 import shutil
@@ -10,82 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fuzz.targets import KINDS
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from conftest import solved
-from postmortem import blocks as parsers
-from postmortem import scan
 from postmortem.analyze import Options, analyze
 from postmortem.errors import NothingReadable
-from postmortem.library import load
-from postmortem.model import Source
 
 SAMPLES = Path(__file__).parent.parent / "sample_logs"
 INCIDENTS = sorted(p.parent for p in SAMPLES.glob("*/truth.json"))
-WATCHDOG = (
-    b"[rank0]:[E1120 21:05:58.401527057 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective "
-    b"operation timeout: "
-    b"WorkNCCL(SeqNum=2, OpType=ALLREDUCE, Timeout(ms)=10) ran for 11 milliseconds\n"
-)
-FRAGMENTS = [
-    b"Traceback (most recent call last):\n", b'  File "a.py", line 3, in f\n', b"ValueError: x\n",
-    b"Fatal Python error: Aborted\n", b"Thread 0x00007f (most recent call first):\n",
-    b"  rank      : 1 (local_rank: 1)\n", b"  exitcode  : -9 (pid: 12) (SIGKILL)\n", b"[rank1]: ",
-    b"[default0]:", b"1: ", b"Killed process 12 (python3) total-vm:1kB, anon-rss:1kB\n", b"\r", b"\n",
-    b"\x00", b"\xff\xfe", b"\x1b[31m", WATCHDOG, b"2026-02-30 25:61:61,999 ", b"[99999999999999.999999] ",
-    b"step 5 loss nan\n", b'{"message": {"message": 3}}', b"\x80\x04]q\x00.",
-    b"keys: /default_pg/0//cpu//0/99999999999999999999\n",
-    b"rank 5 of 999999999999, pid 99999999999\n", b"NVRM: Xid (PCI:0000:48:00): 79, ",
-]  # fmt: skip
-soup = st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.binary(max_size=40)), max_size=30).map(b"".join)
-
-
-@pytest.fixture(scope="module")
-def engine() -> scan.Engine:
-    return scan.Engine.compile([*load().signatures(), *parsers.OPENERS])
-
-
-@settings(
-    max_examples=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
-@given(data=soup, kind=st.sampled_from(KINDS), rank=st.one_of(st.none(), st.integers(0, 3)))
-def test_no_parser_raises_on_any_bytes(engine: scan.Engine, data: bytes, kind: str, rank: int | None) -> None:
-    source = Source("x.log", kind, len(data), rank=rank)
-    scanned = scan.scan(source, io.BytesIO(data), engine, want_content=kind in parsers.DOCUMENT_KINDS)
-    lines = data.count(b"\n") + 1
-    for event in parsers.parse(scanned, load()):
-        assert event.where.line is None or 1 <= event.where.line <= lines
-
-
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    files=st.lists(
-        st.tuples(
-            st.sampled_from(["rank0.log", "rank1.err", "dmesg.txt", "error.json", "agent.err", "fr_rank0.pkl"]),
-            soup,
-        ),
-        min_size=1,
-        max_size=4,
-    )
-)
-def test_the_whole_analysis_never_raises(
-    files: list[tuple[str, bytes]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("soup")
-    for name, data in files:
-        (folder / name).write_bytes(data)
-    try:
-        document = analyze([str(folder)]).document
-    except NothingReadable:
-        return
-    assert document["verdict"]["headline"]
-    assert document["ledger"]["bytes"] == document["ledger"]["scanned"] + sum(
-        row["bytes"] for row in document["ledger"]["skipped"]
-    )
 
 
 @pytest.mark.parametrize("take", [1, pytest.param(8, marks=pytest.mark.slow)])

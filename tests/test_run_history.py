@@ -10,17 +10,15 @@ import subprocess
 import sys
 import time
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from run_jobs import environment, run, run_folder, wait_for, wrapped
-from test_history_store import incident
 
 from conftest import Command, needs
 from postmortem.fleet.history import runs
-from postmortem.fleet.history.rows import Involved, stamp
+from postmortem.fleet.history.rows import stamp
 from postmortem.fleet.history.store import opened
 from postmortem.live import proc
 from postmortem.live.run import wrapper
@@ -171,24 +169,3 @@ def test_an_anonymous_host_has_a_pseudonym(tmp_path: Path, in_process: Command) 
     in_process("history", "add", tmp_path, "--history", store, "--anonymise")
     (one,), (other,) = (row["hosts"] for row in rows(store))
     assert one == other and one.startswith("host-") and b"falcon" not in store.read_bytes()
-
-
-def test_only_the_host_without_good_hours_is_a_lemon(tmp_path: Path, in_process: Command) -> None:
-    """All failed four times, after two hours each. All but one also ran well for two months."""
-    store, hosts = tmp_path / "fleet.db", [f"gpu-{n:03}" for n in range(9)]
-    with opened(str(store), make=True) as history:
-        for number, host in enumerate([*hosts, "wreck"] * 4):
-            blamed = (Involved("host", host, True),)
-            own = {"category": "gpu-hardware", "confidence": "established", "cause": str(number), "job": None}
-            history.file(replace(incident(number), involved=blamed, hours=2.0, **own))
-    judged = in_process("history", "hosts", "--history", store, "--json").stdout
-    assert len({each["q"] for each in json.loads(judged)}) == 1  # failures alone do not decide
-    for number in range(60):
-        for host in hosts:
-            journal(tmp_path / f"runs/{host}-{number}", host, at=DAY + 90_000 * number)
-    done = in_process("history", "add", tmp_path / "runs", "--history", store)
-    assert done.stderr.strip() == "540 runs that ended well added"
-    lines = in_process("history", "hosts", "--history", store).stdout.splitlines()
-    assert lines[1].startswith("  host    wreck: at fault 4 times in 8 h, expected 0.0")
-    assert lines[2] == "also at fault:" and len(lines) == 3 + len(hosts)
-    assert all("at fault 4 times in 1,448 h" in line and "chance explains that" in line for line in lines[3:])

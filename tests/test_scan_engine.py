@@ -20,7 +20,7 @@ from postmortem.errors import PatternError
 from postmortem.library import Signature, load
 from postmortem.model import Source
 from postmortem.scan import Engine, Limits, scan
-from postmortem.scan.cost import cost, healthy, slowness
+from postmortem.scan.cost import cost, healthy
 from postmortem.scan.gates import is_exact
 from postmortem.system import cache as disk
 
@@ -250,4 +250,3 @@ def test_the_cost_of_a_bad_gate_shows() -> None:
     corpus = healthy(1 << 20)
     assert cost(Engine.compile([OOM], cache=False), corpus) == 0
     assert cost(Engine.compile([Signature("x", "loss")], cache=False), corpus) > 500
-    assert slowness(Signature("x", "(?i).loss.{0,80}nan"), corpus) > 1.2 * slowness(OOM, corpus)

@@ -128,7 +128,7 @@ def test_a_programs_own_watchdog_dumps_the_stacks_of_its_rank(odd: int, tmp_path
         pytest.param(timedelta(seconds=801), "slurm-time-limit", [], id="of a job that worked to the end"),
     ],
 )
-def test_stacks_taken_before_the_limit_say_who_was_waited_for(
+def test_stacks_taken_before_the_limit_state_who_was_waited_for(
     tmp_path: Path, limit: timedelta, pattern: str, ranks: list[int]
 ) -> None:
     """A batch script may have stacks taken of any job that nears its limit: in one that works, a rank that

@@ -1,9 +1,8 @@
-"""Faults of the system cost their own file only: a failing file server, closed and full outputs, signals, an empty
-baseline, bare carriage returns, and texts that would control a terminal."""
+"""Faults of the system: closed and full outputs, signals, an empty baseline, bare carriage returns, and texts that
+would control a terminal."""
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -11,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postmortem import report
-from postmortem.analyze import Options, analyze
+from postmortem.analyze import analyze
 from postmortem.blocks import read_text
 from postmortem.cli.app import run
-from postmortem.errors import PostmortemError
 from postmortem.report import json as plain
 
 ROOT = Path(__file__).parent.parent
@@ -34,67 +31,6 @@ TRACE = (
     'Traceback (most recent call last):\n  File "/w/train.py", line 31, in main\n    loss.backward()\n'
     "RuntimeError: CUDA error: an illegal memory access was encountered\n"
 )
-
-
-# ── a file server that fails ────────────────────────────────────────────────────────────────────────────────
-
-
-class Failing:
-    """The k-th call of a function of `os` on the logs fails."""
-
-    def __init__(self, name: str, at: int, number: int, folder: Path) -> None:
-        self.real: Callable[..., Any] = getattr(os, name)
-        self.name, self.at, self.number, self.folder = name, at, number, str(folder)
-        self.calls = 0
-        self.hit = False
-
-    def __call__(self, first: Any, *args: Any, **kwargs: Any) -> Any:
-        ours = str(first).startswith(self.folder)
-        if isinstance(first, int):
-            try:
-                ours = str(Path(f"/proc/self/fd/{first}").readlink()).startswith(self.folder)
-            except OSError:
-                ours = False
-        self.calls += ours
-        if ours and self.calls == self.at:
-            self.hit = True
-            if self.name == "close":
-                self.real(first)
-            raise OSError(self.number, os.strerror(self.number))
-        return self.real(first, *args, **kwargs)
-
-
-CALLS = [(name, errno.EIO) for name in ("open", "fstat", "pread", "close", "lstat", "lseek", "scandir")]
-
-
-@pytest.mark.parametrize(("name", "number"), [*CALLS, ("open", errno.ESTALE), ("pread", errno.ESTALE)])
-def test_every_call_may_fail(name: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As SQLite tests itself: fail the first call, then the second, until a run has no failure any more."""
-    logs = tmp_path / "logs"
-    (logs / "node").mkdir(parents=True)
-    for rank in range(2):
-        (logs / "node" / f"rank{rank}.log").write_text(GOOD.replace("rank0", f"rank{rank}"))
-    with (logs / "sparse.log").open("wb") as file:
-        file.write(GOOD.encode())
-        file.truncate(4 << 20)
-    for at in range(1, 200):
-        failing = Failing(name, at, number, logs)
-        with monkeypatch.context() as patch:
-            patch.setattr(os, name, failing)
-            try:
-                document = analyze([str(logs)], Options(workers=1)).document
-            except PostmortemError as error:
-                assert failing.hit and error.message
-                continue
-        ledger = document["ledger"]
-        assert ledger["bytes"] == ledger["scanned"] + sum(row["bytes"] for row in ledger["skipped"])
-        if not failing.hit:
-            break
-        lost = [row for row in ledger["skipped"] if row.get("lost")]
-        retried = name == "open" and number == errno.ESTALE
-        assert retried or name in ("lseek", "lstat") or any(os.strerror(number) in row["reason"] for row in lost), at
-        assert not lost or document["verdict"]["outcome"] != "healthy"
-    assert at > (name not in ("scandir", "lseek")) and not failing.hit
 
 
 # ── outputs and signals ─────────────────────────────────────────────────────────────────────────────────────

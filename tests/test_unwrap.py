@@ -46,10 +46,6 @@ def of_json(*rows: dict[str, object]) -> str:
 def test_a_traceback_inside_a_record_is_lines_of_the_record() -> None:
     text = of_json({"msg": "up"}, {"msg": "step failed", "level": "error", "rank": 2, "exc_info": TRACE})
     assert shown(text) == [(1, "up"), (2, "ERROR step failed"), *((2, line) for line in TRACE.split("\n"))]
-    frames = [{"filename": "/opt/train.py", "lineno": 29, "name": "main", "line": ""}]  # structlog's dict_tracebacks
-    as_data = {"event": "failed", "exception": [{"exc_type": "ValueError", "exc_value": "label 91", "frames": frames}]}
-    lines = TRACE.split("\n")
-    assert [line.text for line in records.texts(as_data)][1:] == [*lines[:2], lines[3]]
     warned = {"levelname": "WARNING", "message": "no answer, it is safe to ignore this", "exc_text": TRACE}
     assert len(list(records.texts(warned))) == 1, "the program handled it"
 

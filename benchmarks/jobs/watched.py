@@ -74,7 +74,7 @@ def load_batch(step):
     if case == "data server silent" and odd and step == AT:
         a, b = socket.socketpair()
         a.recv(10)
-    if case == "loader says it waits" and odd and step == AT:
+    if case == "loader reports that it waits" and odd and step == AT:
         while True:
             log(f"still waiting for shard 17 ({int(time.time())})")
             time.sleep(4)
@@ -120,7 +120,7 @@ def hang(step):
         dist.barrier()
     if case == "one collective more" and rank == 0:
         dist.broadcast(torch.ones(64), 1)
-    if case == "nobody sends":
+    if case == "no rank sends":
         dist.recv(torch.ones(1), src=(rank + 1) % world)
     if case == "lock" and odd:
 

@@ -31,7 +31,16 @@ from functools import lru_cache
 import regex
 
 from postmortem import scan
-from postmortem.blocks import faults, flight_recorder, own_verdict, progress, stacks, torchrun, traceback
+from postmortem.blocks import (
+    cut_excerpts,
+    faults,
+    flight_recorder,
+    own_verdict,
+    progress,
+    stacks,
+    torchrun,
+    traceback,
+)
 from postmortem.blocks.guard import Guard
 from postmortem.blocks.sieve import Sieve
 from postmortem.formats import envelope, tables, unwrap
@@ -102,6 +111,8 @@ def parse(
         kinds = _ORDINARY[source.kind]
         found = guard.events(None, progress.parse, source, scanned.samples, style, lines)
         events += found if kinds is None else [e for e in found if e.kind in kinds]
+        if kinds is None and len(scanned.samples) == 1 and scanned.bytes <= cut_excerpts.MOST:
+            events += guard.events(None, cut_excerpts.parse, source, scanned.samples[0].text, style)
     events = own_verdict.without(events)
     events = guard.call(events, lambda: _together(events, library, guard))
     return sorted(events, key=lambda e: (e.where.line or 0, e.kind, e.pattern or ""))

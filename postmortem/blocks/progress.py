@@ -1,4 +1,4 @@
-"""Events of ordinary lines: identities, progress, last lines, goodbyes.
+"""Events of ordinary lines: identities, progress, last lines, completions.
 
     2026-11-20 21:02:50,001 INFO [rank1] train: process group ready: rank 1 of 3, pid 23160
     2026-11-20 21:02:56,633 INFO [rank1] train: epoch 0 step 15 loss 2.2822
@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from postmortem.blocks import identities, interest, signs
+from postmortem.blocks import identities, signs
 from postmortem.blocks.counters import Counters
 from postmortem.formats import forms
 from postmortem.formats.envelope import Envelope, Style, peel
@@ -56,7 +56,7 @@ class _Writer:
     tail: deque[Line] = field(default_factory=lambda: deque(maxlen=TAIL))
     notices: list[Line] = field(default_factory=list)
     steps: list[Line] = field(default_factory=list)  # lines that may have a step
-    goodbyes: list[Line] = field(default_factory=list)
+    completions: list[Line] = field(default_factory=list)
     milestones: list[Line] = field(default_factory=list)
     facts: dict[str, object] = field(default_factory=dict)
     facts_line: Line | None = None
@@ -96,10 +96,10 @@ def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tup
     """The first and the last lines of the samples, with their marks."""
     head = int(most * HEAD_SHARE)
     # where few lines are read, each is searched for a step
-    forced = interest.STEP if most < LINES else 0
+    forced = signs.STEP if most < LINES else 0
     for i, sample in enumerate(samples):
         data = sample.text
-        marks = interest.Marks(data, forced)
+        marks = signs.Marks(data, forced)
         if len(samples) == 1:
             wanted = starts_of_lines(data, head, most - head)
         else:
@@ -124,28 +124,28 @@ def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
         writer.last = line
         writer.tail.append(line)
         _open(writer, line)
-    if marks & interest.STEP:
+    if marks & signs.STEP:
         if writer.first_step is None and (step := signs.step(env.body)) is not None:
             writer.first_step = (line, step)
         writer.steps.append(line)
-    if marks & (interest.STEP | interest.COUNT):
+    if marks & (signs.STEP | signs.COUNT):
         if writer.counting < COUNTS[0]:
             _count(writer, line)
         else:
             writer.counting_last.append(line)
         writer.counting += 1
-    if marks & interest.ANSWER:
+    if marks & signs.ANSWER:
         if signs.SIEVE["answer"].search(env.body):
             writer.answered = line
         elif signs.SIEVE["serves"].search(env.body):
             writer.up = line
-    if marks & interest.BYE:
-        writer.goodbyes.append(line)
-    if marks & interest.NOTICE and len(writer.notices) < MAX_NOTICES and signs.complains(env.body):
+    if marks & signs.END:
+        writer.completions.append(line)
+    if marks & signs.NOTICE and len(writer.notices) < MAX_NOTICES and signs.complains(env.body):
         writer.notices.append(line)
-    if marks & interest.MILESTONE:
+    if marks & signs.MILESTONE:
         writer.milestones.append(line)
-    if marks & interest.FACTS:
+    if marks & signs.FACTS:
         identities.learn(writer.facts, env.body)
     for name, value in (("world", env.world), ("pid", env.pid if own else None), ("gpu", env.gpu if own else None)):
         if value is not None:
@@ -227,7 +227,7 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
     notices = writer.notices[-max(1, MAX_NOTICES * most // LINES) :]
     notices += [line for line in last if signs.troubled(line.envelope.body) and line not in notices]
     yield from (("notice", line, _error(line)) for line in notices)
-    if finished := _goodbye(writer):
+    if finished := _last_completion(writer):
         yield "finished", finished, {"last_word": True} if signs.last_word(finished.envelope.body) else {}
     works = [("count", writer.grew), ("loss", loss), ("answer", writer.answered), ("up", writer.up)]
     works.append(("result", next((line for line in reversed(last) if signs.result(line.envelope.body)), None)))
@@ -257,12 +257,12 @@ def _last_step(writer: _Writer) -> tuple[tuple[Line, int] | None, Line | None]:
     return None, loss
 
 
-def _goodbye(writer: _Writer) -> Line | None:
-    """The last goodbye, if no count grew after it."""
-    for line in reversed(writer.goodbyes):
+def _last_completion(writer: _Writer) -> Line | None:
+    """The last completion, if no count grew after it."""
+    for line in reversed(writer.completions):
         if writer.grew is not None and line.number < writer.grew.number:
             break
-        if signs.goodbye(line.envelope.body):
+        if signs.completion(line.envelope.body):
             return line
     return writer.last if writer.last and signs.SIEVE["done"].search(writer.last.envelope.body) else None
 

@@ -1,25 +1,30 @@
-"""Signs in an ordinary line: work that gets on, a result, an answer, a complaint, a goodbye.
+"""Signs in an ordinary line: work that gets on, a result, an answer, a complaint, a completion.
 
     iter 30/1000  loss 0.52                      a count, `it` of 1000 is 30; work where it grows
     INFO: 10.0.0.8:44 - "POST /v1/completions HTTP/1.1" 200 OK          an answer
     mAP@[.5:.95]: 0.1149                         a result, where nothing comes after it
-    Training finished.                           a goodbye
-    done                                         a goodbye too, if it is the last line
+    Training finished.                           a completion
+    done                                         a completion too, if it is the last line
 
 The regexes are in signs.yaml. A redrawn progress bar and the summary of wandb are no signs of work: both come
-after a fatal traceback.
+after a fatal traceback. `Marks` finds the lines of a sample that may have a sign in one pass: the slow regexes run
+on these only.
 """
 
 from __future__ import annotations
 
 import zlib
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 
+from postmortem import scan
 from postmortem.blocks.sieve import Sieve
 from postmortem.formats import forms
 from postmortem.formats.excerpt import Line
+from postmortem.library import Signature
 from postmortem.model.digits import whole
+from postmortem.scan import NUMBER, SHIFT
 
 _ROWS, _REGEXES = forms.rows("blocks/signs"), forms.regexes("blocks/signs")
 SIEVE = Sieve({name: row["regex"] for name, row in _ROWS.items() if "gate" not in row and "ungated" not in row})
@@ -101,7 +106,7 @@ def counts(body: str) -> Iterator[tuple[str, int]]:
     if epoch := SIEVE["epoch"].search(body):
         yield "epoch", whole(epoch["n"])
     if so_far := SIEVE["so-far"].search(body):
-        yield so_far["what"], whole(so_far["n"])
+        yield so_far["name"], whole(so_far["n"])
     if (named := SIEVE["step"].search(body)) and not _is_plan(body):
         yield named["word"].lower(), whole(named["step"])
 
@@ -157,20 +162,83 @@ def troubled(body: str) -> bool:
     return has_error(body) or complains(body)
 
 
-# ── goodbyes ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── completions ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def goodbye(body: str) -> bool:
+def completion(body: str) -> bool:
     """Whether a line ends the work."""
-    return last_word(body) or (_ends_work("goodbye", body) and not is_foreign(body))
+    return last_word(body) or (_ends_work("completion", body) and not is_foreign(body))
 
 
 def last_word(body: str) -> bool:
-    """Whether it is a goodbye that a failed script does not print."""
-    if SIEVE["goodbye-of-program"].search(body):
+    """Whether it reports a completion that a failed script does not print."""
+    if SIEVE["completion-of-program"].search(body):
         return True
     return _ends_work("last-words", body) and not is_foreign(body)
 
 
 def _ends_work(name: str, body: str) -> bool:
-    return bool(SIEVE[name].search(body)) and not _REGEXES["not-goodbye"].search(_REGEXES["no-error"].sub("", body))
+    return bool(SIEVE[name].search(body)) and not _REGEXES["not-completion"].search(_REGEXES["no-error"].sub("", body))
+
+
+# ── the lines that may have a sign ──────────────────────────────────────────────────────────────────────────
+
+STEP, END, NOTICE, MILESTONE, FACTS, COUNT, ANSWER = (1 << n for n in range(7))
+ALL = STEP | END | NOTICE | MILESTONE | FACTS | COUNT | ANSWER
+PICKED = ((FACTS, 3, 0), (NOTICE, 1, 1), (END, 0, 2), (MILESTONE, 0, 1))  # of each kind the first and last lines
+_NAMES = {
+    "step": STEP,
+    "end": END,
+    "notice": NOTICE,
+    "milestone": MILESTONE,
+    "facts": FACTS,
+    "count": COUNT,
+    "answer": ANSWER,
+    "all": ALL,  # JSON: the gates see the raw line
+    "all-but-facts": ALL ^ FACTS,  # the dict of a Trainer
+}
+_GATES = [(_NAMES[row["gate"]], row["regex"]) for row in _ROWS.values() if "gate" in row]
+
+
+class Marks:
+    """The marks of the lines of a sample, without the mark `left_out`."""
+
+    def __init__(self, data: bytes, left_out: int = 0) -> None:
+        self.data = data
+        self.places = _places(data, left_out)
+
+    def of(self, start: int, end: int) -> int:
+        """The marks of the line data[start:end]."""
+        found = 0
+        for place in self.places[bisect_left(self.places, start << SHIFT) : bisect_left(self.places, end + 1 << SHIFT)]:
+            found |= place & NUMBER
+        return found
+
+    def picked(self) -> set[int]:
+        """The offsets of the first and the last lines of each kind."""
+        found: set[int] = set()
+        for mark, first, last in PICKED:
+            found.update(islice(self._lines(self.places, mark), first))
+            found.update(islice(self._lines(reversed(self.places), mark), last))
+        return found
+
+    def _lines(self, places: Iterable[int], mark: int) -> Iterator[int]:
+        """The offsets of the lines with a mark, each once."""
+        starts = (self.data.rfind(b"\n", 0, place >> SHIFT) + 1 for place in places if place & mark)
+        return iter(dict.fromkeys(islice(starts, 64)))
+
+
+def _places(data: bytes, left_out: int) -> list[int]:
+    """`offset << SHIFT | mark` in order, with the offset of a byte of the line."""
+    if b"\x1b" in data:  # colors may hide a sign
+        return [at << SHIFT | ALL for at in _starts(data)]
+    gates = [(mark, gate) for mark, gate in _GATES if mark != left_out]
+    engine = scan.own_engine((__name__, left_out), lambda: [Signature(f":{n}", g) for n, (_, g) in enumerate(gates)])
+    return [(key >> SHIFT) - 1 << SHIFT | gates[key & NUMBER][0] for key in engine.find(data)]
+
+
+def _starts(data: bytes) -> Iterator[int]:
+    at = 0
+    while at < len(data):
+        yield at
+        at = data.find(b"\n", at) + 1 or len(data)

@@ -87,11 +87,8 @@ def parse_dump(excerpt: Excerpt) -> Iterator[Event]:
     threads = _threads(line.envelope.body for line in excerpt.block())
     if not threads or not threads[-1][1]:
         return
-    who = excerpt.dumper()
     fields = stack_fields(threads[-1][1])  # the main thread is dumped last
-    fields |= {"writer": who.writer} if who is not None and who.writer else {}
-    rank = who.rank if who is not None else None
-    event = excerpt.event("stack", next(excerpt.following()), severity="warning", fields=fields, rank=rank)
+    event = excerpt.event("stack", next(excerpt.following()), severity="warning", fields=fields)
     request = _REQUESTED.search(above.text) if above else None
     yield _requested(event, request, above.text) if request and above else event
 

@@ -116,11 +116,11 @@ def _named_in(body: str) -> str:
     m = _REGEXES["uncaught"].search(body)
     if m is None:
         m = _REGEXES["alone"].match(body.strip()) or _REGEXES["logged"].search(body)
-        dismissed = m is None or _REGEXES["dismissed"].search(body) or _REGEXES["news"].search(m["said"].split(":")[0])
+        dismissed = m is None or _REGEXES["dismissed"].search(body) or _REGEXES["news"].search(m["text"].split(":")[0])
         if m is None or dismissed:
             return ""
-    as_code = _REGEXES["repr"].match(m["said"])
-    return f"{as_code['type']}: {as_code['message']}" if as_code else m["said"]
+    as_code = _REGEXES["repr"].match(m["text"])
+    return f"{as_code['type']}: {as_code['message']}" if as_code else m["text"]
 
 
 def _is_last(excerpt: Excerpt, line: Line) -> bool:
@@ -285,15 +285,12 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
     }
     fields |= {name: True for name, flag in flags.items() if flag}
     rank = _reported_rank(excerpt)
-    pid = _reported_pid(excerpt, bool(reading.frames)) if rank is None else None
-    if rank is not None or pid is not None:
+    if rank is not None:
         fields["reported_by"] = "parent"
     elif reading.exception.envelope.rank is None and (logger := excerpt.logger()) is not None:
         rank = logger.rank
         fields |= {"writer": logger.writer} if logger.writer else {}
-    event = excerpt.event(
-        "exception", reading.exception, severity="fatal", fields=fields, end=reading.last, rank=rank, pid=pid
-    )
+    event = excerpt.event("exception", reading.exception, severity="fatal", fields=fields, end=reading.last, rank=rank)
     return event if event.time is not None else timed(event, excerpt.envelope.stamp)
 
 
@@ -348,14 +345,4 @@ def _reported_rank(excerpt: Excerpt) -> int | None:
     for n, text in enumerate(reversed(excerpt.before)):
         if m := (n < 3 and _REGEXES["remote"].search(text)) or _REGEXES["spawn"].search(text):
             return number(m["rank"])
-    return None
-
-
-def _reported_pid(excerpt: Excerpt, framed: bool) -> int | None:
-    """The process that raised, where Ray's driver shows the exception of an actor."""
-    for line in islice(excerpt.preceding(), 40):
-        if m := _REGEXES["ray-actor"].search(line.text):
-            return number(m["pid"])
-        if framed and _REGEXES["end-of-task"].search(line.text):
-            return None
     return None

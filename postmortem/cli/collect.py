@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,9 +12,12 @@ from postmortem.cli.options import JOB_HELP
 from postmortem.system import output
 from postmortem.system.arguments import moment
 
-HOSTS = "Several hosts"
-
 app = typer.Typer(add_completion=False)
+
+
+def _of_hosts(*names: str, **more: Any) -> Any:
+    """Return an option in the panel for several hosts."""
+    return typer.Option(*names, rich_help_panel="Several hosts", **more)
 
 
 @app.command()
@@ -22,44 +25,23 @@ def collect(
     out: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Archive: .tar.zst, .tar.gz or .tar.")
     ] = None,
-    srun: Annotated[
-        str | None, typer.Option(metavar="JOB", help="All hosts of this running Slurm job.", rich_help_panel=HOSTS)
-    ] = None,
+    srun: Annotated[str | None, _of_hosts(metavar="JOB", help="All hosts of this running Slurm job.")] = None,
     ssh: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOSTS|@FILE",
-            help="These hosts, separated by commas, or one per line of FILE.",
-            rich_help_panel=HOSTS,
-        ),
+        _of_hosts(metavar="HOSTS|@FILE", help="These hosts, separated by commas, or one per line of FILE."),
     ] = None,
     kubectl: Annotated[
-        str | None,
-        typer.Option(metavar="SELECTOR", help="Pods with these labels, such as app=train.", rich_help_panel=HOSTS),
+        str | None, _of_hosts(metavar="SELECTOR", help="Pods with these labels, such as app=train.")
     ] = None,
     namespace: Annotated[
-        str | None,
-        typer.Option(
-            "--namespace", "-n", metavar="NAME", help="With --kubectl: namespace of the pods.", rich_help_panel=HOSTS
-        ),
+        str | None, _of_hosts("--namespace", "-n", metavar="NAME", help="With --kubectl: namespace of the pods.")
     ] = None,
     container: Annotated[
-        str | None,
-        typer.Option(
-            "--container", "-c", metavar="NAME", help="With --kubectl: container of each pod.", rich_help_panel=HOSTS
-        ),
+        str | None, _of_hosts("--container", "-c", metavar="NAME", help="With --kubectl: container of each pod.")
     ] = None,
-    python: Annotated[
-        str | None,
-        typer.Option(metavar="PROGRAM", help="Python 3.8 or later on the other hosts.", rich_help_panel=HOSTS),
-    ] = None,
-    timeout: Annotated[
-        int | None, typer.Option(min=1, metavar="S", help="Time limit per host (seconds).", rich_help_panel=HOSTS)
-    ] = None,
-    parallel: Annotated[
-        int | None,
-        typer.Option(min=1, max=512, metavar="N", help="Number of hosts at a time.", rich_help_panel=HOSTS),
-    ] = None,
+    python: Annotated[str | None, _of_hosts(metavar="PROGRAM", help="Python 3.8 or later on the other hosts.")] = None,
+    timeout: Annotated[int | None, _of_hosts(min=1, metavar="S", help="Time limit per host (seconds).")] = None,
+    parallel: Annotated[int | None, _of_hosts(min=1, max=512, metavar="N", help="Number of hosts at a time.")] = None,
     job: Annotated[str | None, typer.Option(metavar="ID", help=JOB_HELP)] = None,
     since: Annotated[
         str | None,

@@ -29,8 +29,7 @@ class Form(StrEnum):
 @app.command()
 def diff(
     a: Annotated[
-        str,
-        typer.Argument(metavar="A", help="The good run: logs, an archive, or a document or report of analyze."),
+        str, typer.Argument(metavar="A", help="The good run: logs, an archive, or a document or report of analyze.")
     ],
     b: Annotated[str, typer.Argument(metavar="B", help="The other run, in the same forms.")],
     out: Annotated[

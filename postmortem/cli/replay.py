@@ -45,7 +45,7 @@ def replay(
         Backend, typer.Option(help="Backend; auto is nccl if every rank has a GPU, otherwise gloo.")
     ] = Backend.auto,
     write: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a stand-alone script instead of running it.")
+        Path | None, typer.Option(metavar="FILE", help="Write a self-contained script instead of running it.")
     ] = None,
     keep: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the logs of the replay here.")] = None,
     record: Annotated[Path | None, typer.Option(metavar="DIR", help="Store the run as a sample incident.")] = None,

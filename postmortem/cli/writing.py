@@ -134,6 +134,6 @@ def _summary(incident: Incident, files: str) -> str:
     from postmortem import report
 
     try:
-        return str(report.render_terminal(incident, width=output.width(), colour=output.colour(), report=files))
+        return str(report.render_terminal(incident, width=output.width(), color=output.colour(), report=files))
     except Exception as e:  # the report is written, and that is what it is about
         return f"{incident.document['verdict']['outcome'].upper()}\n  summary  {ours(e)}\n  report   {files}"

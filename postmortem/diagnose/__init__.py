@@ -16,7 +16,7 @@ from postmortem.diagnose import (
     blame,
     choose,
     copies,
-    life,
+    liveness,
     novelty,
     observe,
     outcome,
@@ -108,12 +108,15 @@ def _choose(solutions: Sequence[Solution], job: str | None) -> Solution:
     """The job with this name, else the latest that failed, else the latest that recovered, else the latest."""
     named = [s for s in solutions if s.job == job] if job else []
     if job and not named:
-        known = [s.job for s in solutions if s.job]
-        hint = f"the jobs in these logs: {', '.join(known[:JOBS])}" if known else "leave --job out"
-        raise UsageError(f"no job {job} in these logs{'' if known else ', which name no job'}", hint)
+        raise _unknown(job, [s.job for s in solutions if s.job])
     failed = [s for s in solutions if s.outcome in ("incident", "undetermined")]
     recovered = [s for s in solutions if s.outcome == "recovered"]
     return (named or failed or recovered or list(solutions))[-1]
+
+
+def _unknown(job: str, known: Sequence[str]) -> UsageError:
+    hint = f"the jobs in these logs: {', '.join(known[:JOBS])}" if known else "leave --job out"
+    return UsageError(f"no job {job} in these logs{'' if known else ', which name no job'}", hint)
 
 
 def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: Library, name: str | None) -> Solution:
@@ -175,7 +178,7 @@ def _went_well(cases: Sequence[Case]) -> bool:
     """Whether the last attempt is seen at work or finished; or the launcher reported the end of each but the last, of
     which all ranks have lines: they need not be known words."""
     *failed, last = cases
-    if life.is_alive(last):
+    if liveness.is_alive(last):
         return True
     written = last.ranks_of(last.of_kind("line"))
     return all(c.ends for c in failed) and not last.ends and bool(written) and written >= set(last.registry.ranks)

@@ -67,21 +67,21 @@ def split(events: Sequence[Event], sources: Sequence[Source]) -> dict[str | None
     groups = _groups(jobs)
     if len(groups) < 2:
         return {None: [s.path for s in sources]}
-    others = [s.path for key, u in units.items() if key not in jobs for s in u.sources]
+    return _named(groups, jobs, [s.path for key, u in units.items() if key not in jobs for s in u.sources])
+
+
+def _named(groups: Sequence[set[Key]], jobs: Units, others: Sequence[str]) -> dict[str | None, list[str]]:
     home = next((g for g in groups if any(top == "" for top, _ in g)), None)
     out: dict[str | None, list[str]] = {}
     for g in sorted(groups, key=lambda g: _start(jobs, g)):
         paths = [s.path for key in sorted(g, key=str) for s in jobs[key].sources]
-        out[_name(g, out)] = paths + (others if home is None or g is home else [])
+        out[_name(g, out)] = paths + ([*others] if home is None or g is home else [])
     return out
 
 
 def _units(events: Sequence[Event], sources: Sequence[Source]) -> Units:
     """The files by top folder and run, with what their events show."""
-    folders = [s.path.split("/")[:-1] for s in sources]
-    depth = 0  # of the folders that all paths share
-    while folders and all(len(f) > depth and f[depth] == folders[0][depth] for f in folders):
-        depth += 1
+    depth = _common_depth([s.path.split("/")[:-1] for s in sources])
     units: Units = {}
     where: dict[str, _Unit] = {}
     for s in sources:
@@ -99,6 +99,14 @@ def _units(events: Sequence[Event], sources: Sequence[Source]) -> Units:
     for unit in units.values():
         unit.ended_well = bool(unit.finished) and len(unit.finished) >= len(unit.ranks)
     return units
+
+
+def _common_depth(folders: Sequence[Sequence[str]]) -> int:
+    """The number of leading folders that all paths share."""
+    depth = 0
+    while folders and all(len(f) > depth and f[depth] == folders[0][depth] for f in folders):
+        depth += 1
+    return depth
 
 
 def _launched(units: Units) -> Iterator[tuple[Key, Key]]:

@@ -20,6 +20,7 @@ from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.same import same_host
 from postmortem.diagnose.wording import listed, ranks_text
 from postmortem.formats.lineform import gist
+from postmortem.model import Where
 from postmortem.model.digits import number
 
 OF_THE_GROUP = ("collective-mismatch", "hang")  # one rank's line reports them, only a comparison finds the rank
@@ -30,26 +31,41 @@ Way = Callable[[Case, Claim, Sequence[Claim]], Ranks]
 
 def culprits(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The ranks to blame; empty where no rank is at fault or none is known."""
-    category, entity = root.pattern.category, root.pattern.entity
     compared = _by_the_group(root, claims)
     if compared is not None:
         return compared.ranks
-    if category == "numerics" and len(root.ranks) != 1 and (first := _first_nan(claims)):
-        return first
-    if root.ranks:
-        return root.ranks
-    if root.strength == "suffered" and root.tells("child") and len(parents := case.ranks_of(root.events)) == 1:
-        return tuple(parents)  # the rank that reports the loss of its own child
+    if root.pattern.category == "numerics" and len(root.ranks) != 1:
+        return _first_nan(claims) or root.ranks
+    return root.ranks or _by_other_lines(case, root, claims)
+
+
+def _by_other_lines(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The ranks behind a root that has none, by its category and the kind of its subject."""
+    category, entity = root.pattern.category, root.pattern.entity
     if "limit" in root.event.fields and category == "ddp-usage":
         return _other_model(root)
     if category == "host-oom" and entity in ("host", "pid", "job"):
         return _out_of_memory(case, root, claims)
     if entity == "job" and category == "resource-limit":
-        return _ranks(c for c in claims if c.pattern.derived and c.pattern.category == category)
-    if entity != "self":
-        return ()
-    ways = WAYS if root.strength != "suffered" else WAYS[:3]
-    return next((ranks for way in ways if (ranks := way(case, root, claims))), ())
+        return _of_category([c for c in claims if c.pattern.derived], category)
+    if entity in ("rank", "missing-ranks"):  # a complaint whose line names them
+        return _ranks(c for c in claims if c.event is root.event and c.pattern.id == root.pattern.id)
+    return _of_nameless_error(case, root, claims) if entity == "self" else ()
+
+
+def _of_nameless_error(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The ranks behind a line without a rank; a mere complaint accuses only those that its line names, and the rank
+    that reports the loss of its own child."""
+    if root.strength != "suffered":
+        return next((ranks for way in WAYS if (ranks := way(case, root, claims))), ())
+    parents = case.ranks_of(root.events) if root.tells("child") else set()
+    if len(parents) == 1:
+        return tuple(parents)
+    return next((ranks for way in WAYS[:3] if (ranks := way(case, root, claims))), ())
+
+
+def _of_category(claims: Iterable[Claim], category: str | None) -> Ranks:
+    return _ranks(c for c in claims if c.pattern.category == category)
 
 
 def _ranks(claims: Iterable[Claim]) -> Ranks:
@@ -110,12 +126,8 @@ def _out_of_memory(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     if named and root.pattern.entity == "host" and root.speaker != "kernel" and not root.pids:
         return named
     others = [c for c in claims if c is not root and c.role in ("cause", "confirms")]
-    found = (
-        _ranks(c for c in others if c.pattern.category == "host-oom")
-        or tuple(case.ended("kill"))
-        or tuple(exits.told_killed(claims))
-        or _silent(case, claims)
-    )
+    found = _of_category(others, "host-oom") or tuple(case.ended("kill"))
+    found = found or tuple(exits.told_killed(claims)) or _silent(case, claims)
     if len(found) != 1:
         return ()
     case.note(f"the kill is attributed to rank {found[0]}, the only rank that ended this way")
@@ -139,8 +151,8 @@ def _by_nodes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     for e in (e for c in claims if c.role == "cause" and c.pattern.id == root.pattern.id for e in c.events):
         lines[e.where.source].add(e.where.line)
     for rank, end in case.ends.items():
-        if end.told_by is not None:
-            on_node[end.told_by.where.source].add(rank)
+        if end.stated_by is not None:
+            on_node[end.stated_by.where.source].add(rank)
     found = tuple(sorted(rank for source in lines for rank in on_node[source]))
     equal = all(len(on_node[source]) == len(seen) for source, seen in lines.items())
     if not equal or len(found) < 2 or set(found) >= set(case.registry.ranks):
@@ -167,31 +179,33 @@ def _without_a_line(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
 
 
 def _by_exit_codes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """The ranks that failed by themselves, as the launcher reports: the only one, where there is one error without a
-    rank; all, where they have the same code and the error is there several times and no other."""
+    """The only rank that failed by itself, as the launcher reports, where there is one error without a rank."""
     ends = case.ends or exits.told_of(claims)
-    kinds = ("crash",) if root.pattern.category == "native-crash" else ("own", "crash", "kill")
-    failed = [r for r, end in ends.items() if end.kind in kinds and (end.code > 0 or kinds == ("crash",))]
+    crash = root.pattern.category == "native-crash"
+    failed = [r for r, end in ends.items() if (end.kind == "crash" if crash else end.failed)]
     nameless = [c for c in claims if c.role == "cause" and not c.ranks and c.pattern.entity == "self"]
-    if len(failed) == 1 and sum(len(c.events) for c in nameless) == 1:
-        if not _may_be_on(case, failed[0], ends[failed[0]], root.event.host):
-            return ()
-        case.note(
-            f"the failing process does not print its rank; rank {failed[0]} is the only one that exited by itself"
-        )
-        return (failed[0],)
-    own = sorted(r for r, end in ends.items() if end.kind == "own" and end.code > 0)
-    copies = {e.where for c in claims if c.pattern.id == root.pattern.id and not c.ranks for e in c.events}
-    alike = len({ends[r].code for r in own}) == 1 and not any(_is_another(c, root) for c in claims)
-    if len(own) < 2 or len(copies) < 2 or not alike:
+    if len(failed) != 1 or sum(len(c.events) for c in nameless) != 1:
         return ()
-    case.note(f"the error is there several times without a rank, and {ranks_text(own)} exited with the same code")
-    return tuple(own)
+    if not _may_be_on(case, failed[0], ends[failed[0]], root.event.host):
+        return ()
+    case.note(f"the failing process does not print its rank; rank {failed[0]} is the only one that exited by itself")
+    return (failed[0],)
+
+
+def _by_equal_codes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """All ranks that exited with the same code of their own, where the error is there several times and no other."""
+    ends = case.ends or exits.told_of(claims)
+    codes = {r: end.code for r, end in ends.items() if end.kind == "own" and end.code > 0}
+    copies = {e.where for c in claims if c.pattern.id == root.pattern.id and not c.ranks for e in c.events}
+    if len(codes) < 2 or len(copies) < 2 or len(set(codes.values())) > 1 or any(_is_another(c, root) for c in claims):
+        return ()
+    case.note(f"the error is there several times without a rank, and {ranks_text(codes)} exited with the same code")
+    return tuple(sorted(codes))
 
 
 def _may_be_on(case: Case, rank: int, end: Ending, host: str | None) -> bool:
     """Whether a rank may be on this host; unknown hosts forbid nothing."""
-    known = (end.told_by.host if end.told_by is not None else None) or case.registry.host_of.get(rank)
+    known = (end.stated_by.host if end.stated_by is not None else None) or case.registry.host_of.get(rank)
     return host is None or known is None or same_host(known, host)
 
 
@@ -216,7 +230,8 @@ def _by_a_copy(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The ranks of the copies of the same line that have one, unless more copies have none. A report may break a
     long message into lines."""
     text = gist(root.event.text)
-    named, nameless = set(), set()
+    named: set[Where] = set()
+    nameless: set[Where] = set()
     ranks: set[int] = set()
     for c in (c for c in claims if c.pattern.id == root.pattern.id):
         other = gist(c.event.text)
@@ -262,6 +277,7 @@ WAYS: tuple[Way, ...] = (
     _by_next_line,
     _without_a_line,
     _by_exit_codes,
+    _by_equal_codes,
     _by_report,
     _by_a_copy,
     _by_gpus,

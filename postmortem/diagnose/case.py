@@ -20,7 +20,7 @@ from postmortem.library import Library
 from postmortem.model import Event, Source, Where
 from postmortem.model.digits import number
 
-SPOKEN = ("console", "json-lines", "ray")  # kinds of source in which ranks write
+RANK_LOGS = ("console", "json-lines", "ray")  # kinds of source in which ranks write
 T = TypeVar("T")
 
 
@@ -185,4 +185,4 @@ def _grouped(events: Iterable[Event], key: Callable[[Event], T]) -> dict[T, list
     return found
 
 
-__all__ = ["SPOKEN", "Case", "moment"]
+__all__ = ["RANK_LOGS", "Case", "moment"]

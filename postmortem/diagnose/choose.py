@@ -3,7 +3,7 @@
 1. The same failure on several ranks is one candidate.
 2. A candidate that another one explains comes behind those that nothing explains.
 3. What surely came first comes first: among claims about the death of a process or host, among those with one kind of
-   proof, and an end before what the others see of a rank that is gone.
+   proof, and an end before the complaints of others about a rank that is gone.
 4. The rest is one total key: kind of proof, severity, number of accused ranks, time, and last the words.
 
 The result depends on the logs alone, not on the order in which they were read or on the names of files.
@@ -11,7 +11,6 @@ The result depends on the logs alone, not on the order in which they were read o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -20,6 +19,7 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, in_time, merged
 from postmortem.diagnose.explain import declared
 from postmortem.diagnose.order import before, first_of
+from postmortem.formats import forms
 from postmortem.formats.lineform import shape
 from postmortem.model.vocabulary import SEVERITIES
 
@@ -34,6 +34,7 @@ TIERS = {  # how near to a cause a kind of proof is, by category; lower is neare
 }  # fmt: skip
 ENDED = {"native-crash": 2.0, "scheduler": 4.5, "external-signal": 5.0, "python-exception": 5.5}
 COMPARED = {"rendezvous": 1.8, "hang": 3.0}
+OWN_RENDEZVOUS = 1.5  # a rank that could not join for a reason of its own
 STOPPED = 4.6  # a launcher that was stopped: a report on who stopped it is nearer
 NO_RANK, WEAKEST = 5.8, 6.0  # a hang without a suspect; a claim that is hardly evidence
 SUFFERED = {  # categories of complaints, the most specific first; of one category the earliest counts
@@ -43,7 +44,7 @@ SUFFERED = {  # categories of complaints, the most specific first; of one catego
 }  # fmt: skip
 OWN = ("gpu-hardware", "gpu-fault", "native-crash", "environment", "storage")  # failures of the writer itself
 ABSENCE = ("rendezvous", "network", "hang")  # how a rank that is gone looks to the others
-_CONNECTING = re.compile(r"[Cc]onnect(?:ion)? (?:time|refused)|connectFullMesh|[Nn]o route")
+_REGEXES = forms.regexes("diagnose/lines")
 
 
 def tier(claim: Claim) -> float:
@@ -56,11 +57,19 @@ def tier(claim: Claim) -> float:
         return ENDED.get(category, WEAKEST)
     if claim.strength in ("compared", "silent") and category in COMPARED:
         return COMPARED[category]
+    return _stated_tier(claim, category)
+
+
+def _stated_tier(claim: Claim, category: str) -> float:
     if category == "external-signal" and claim.tells("stop"):
         return STOPPED
     if claim.tells("killed") or (category == "numerics" and claim.pattern.severity == "fatal"):
         return STRONG
-    return TIERS.get(category, WEAKEST)
+    if category == "rendezvous" and claim.pattern.entity == "self":
+        return OWN_RENDEZVOUS
+    level = TIERS.get(category, WEAKEST)
+    whole_host = claim.speaker in ("kernel", "scheduler", "cluster") or claim.pattern.entity in ("job", "gpu", "host")
+    return 0.0 if level < STRONG and whole_host else level
 
 
 def strong(claim: Claim) -> bool:
@@ -161,5 +170,5 @@ def _counts(c: Claim) -> bool:
 def _category(c: Claim) -> str:
     """The category of failure that a complaint follows from."""
     if c.fell_by == "transport":  # an exception that reports that a peer did not answer
-        return "rendezvous" if _CONNECTING.search(c.event.text) else "peer-lost"
+        return "rendezvous" if _REGEXES["connecting"].search(c.event.text) else "peer-lost"
     return c.pattern.stands_for or c.pattern.category or ""

@@ -10,26 +10,25 @@ collectives differently.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.derive.hangs import library_reports, recorder, watchdogs
 from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT
 from postmortem.diagnose.derive.hangs.watchdogs import DEFAULT, Group, Wait, seconds, usual
 from postmortem.diagnose.solution import Solution
+from postmortem.formats import forms
 from postmortem.model.contract import verdict as contract
 from postmortem.model.digits import number
 
 WAITED = ("hang", "collective-mismatch")
 NO_COLLECTIVE = (*POINT_TO_POINT, "init")
 NAMED = 1024  # ranks that are listed
-_TENSOR = re.compile(r"\[(?P<dims>[\d, ]{0,200})\](?: (?P<dtype>\w{1,20}))?")
+_REGEXES = forms.regexes("diagnose/lines")
 _T = TypeVar("_T")
-_BACKEND = re.compile(r"^\w+:")
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def last(case: Case) -> dict[int, str]:
     for rank, e in library_reports.dumps_of(case).items():
         if rows := e.fields.get("pending") or e.fields.get("entries"):
             key, seq, name, _ = rows[-1]  # type: ignore[index]
-            found[rank] = _named(_BACKEND.sub("", name), seq, key.partition(" [")[0])
+            found[rank] = _named(_REGEXES["backend"].sub("", name), seq, key.partition(" [")[0])
     return found
 
 
@@ -98,10 +97,10 @@ def _recorded(case: Case) -> Collective | None:
     group = "default_pg" if stuck.key in DEFAULT else stuck.key
     size = len(stuck.members) or (case.registry.world if group == "default_pg" else None)
     done = {rank: recorder.completed(e, stuck.key) for rank, e in dumps.items()}
-    if stuck.name.startswith("gloo:"):  # which retires what failed, as if it had completed
+    if stuck.name.startswith("gloo:"):  # gloo retires failed collectives as if they had completed
         done = {rank: n for rank, n in done.items() if n is not None and n < stuck.number}
     return Collective(
-        _BACKEND.sub("", stuck.name),
+        _REGEXES["backend"].sub("", stuck.name),
         stuck.number,
         group,
         size,
@@ -116,7 +115,7 @@ def _recorded(case: Case) -> Collective | None:
 
 def _tensor(detail: str) -> tuple[int | None, str | None]:
     """Elements and type of `[64, 512] Float`; nothing of a list of tensors."""
-    m = _TENSOR.fullmatch(detail)
+    m = _REGEXES["tensor"].fullmatch(detail)
     return (_elements(m["dims"]), m["dtype"]) if m else (None, None)
 
 
@@ -272,21 +271,16 @@ def _timed(solution: Solution, found: Collective) -> Collective:
 
 
 def _row(c: Collective) -> contract.Collective:
-    return {
+    row = {
+        **vars(c),
         "op": c.op or None,
-        "seq": c.seq,
-        "group": c.group,
-        "size": c.size,
-        "numel_in": c.numel_in,
-        "numel_out": c.numel_out,
-        "dtype": c.dtype,
-        "timeout_s": c.timeout_s,
-        "waited_s": c.waited_s,
         "entered": list(c.entered[:NAMED]),
         "missing": list(c.missing[:NAMED]),
         "elsewhere": dict(_by_rank(c.elsewhere)),
         "completed": dict(_by_rank(c.completed)),
     }
+    del row["members"]
+    return cast(contract.Collective, row)
 
 
 def _by_rank(values: Mapping[int, _T]) -> Iterator[tuple[str, _T]]:

@@ -28,7 +28,7 @@ def of(case: Case, root: Claim, ranks: tuple[int, ...]) -> Confidence:
 def _is_specific(case: Case, root: Claim) -> bool:
     """Whether an end names its kind: a crash does, an exit code of the program's own does not, and a SIGKILL only
     where a kernel log would show the OOM killer."""
-    end = endings.told(root.event)
+    end = endings.reported(root.event)
     if root.pattern.category == "python-exception":
         return False
     return end is None or end.kind != "kill" or case.has_kernel_log

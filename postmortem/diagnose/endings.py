@@ -35,11 +35,11 @@ _SIGNAL_OF = {word: signal for signal, words in WORDS.items() for word in words.
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """One process's end: `kind` is clean, own, crash, kill, stop or limit; `told_by` is the line that reports it."""
+    """One process's end: `kind` is clean, own, crash, kill, stop or limit; `stated_by` is the line that reports it."""
 
     kind: str
     code: int
-    told_by: Event | None = None
+    stated_by: Event | None = None
 
     @property
     def signal(self) -> str:
@@ -51,17 +51,22 @@ class Ending:
         """`SIGKILL`, `3`."""
         return self.signal or str(self.code)
 
+    @property
+    def failed(self) -> bool:
+        """Whether it left by itself with a bad code, or by a signal that a shell or container reports."""
+        return self.kind in ("own", "crash", "kill") and self.code > 0
+
     def __str__(self) -> str:
         """`SIGSEGV`, `exit code 3`."""
         return self.signal or f"exit code {self.code}"
 
 
-def of(code: int, told_by: Event | None = None) -> Ending:
+def of(code: int, stated_by: Event | None = None) -> Ending:
     """The end with an exit code, negative as Python reports signals or above 128 as shells do."""
     signal = _signal(code)
     if signal is not None:
-        return Ending(KINDS.get(signal, "stop"), code, told_by)
-    return Ending("own" if code else "clean", code, told_by)
+        return Ending(KINDS.get(signal, "stop"), code, stated_by)
+    return Ending("own" if code else "clean", code, stated_by)
 
 
 def _signal(code: int) -> int | None:
@@ -72,7 +77,7 @@ def _signal(code: int) -> int | None:
     return above if above in KINDS or above in (1, 2, 15) else None
 
 
-def told(event: Event) -> Ending | None:
+def reported(event: Event) -> Ending | None:
     """The end that a line reports, by the signal or the code that it names."""
     named = str(event.fields.get("signal") or "").lower().removeprefix("sig")
     if named:

@@ -116,6 +116,11 @@ class Registry:
             if pid not in self.pids.setdefault(rank, []):
                 self.pids[rank].append(pid)
 
+    def bind_local(self, e: Event, local: int, rank: int) -> None:
+        if self.by_console.setdefault((e.where.source, local), rank) != rank:
+            self.by_console[e.where.source, local] = None  # of several nodes, or of several attempts
+        self.by_local.setdefault((e.run, e.host, local), rank)
+
     def bind_source(self, s: Source, rank: int, strength: Strength) -> None:
         self.by_source[s.path] = rank
         if strength is not Strength.STATED:
@@ -190,11 +195,8 @@ def _read(reg: Registry, e: Event, maps: Set[str]) -> None:
         return
     if e.host and e.speaker != "kernel":
         reg.host_of.setdefault(rank, e.host)
-    local = e.fields.get("local_rank")
-    if isinstance(local, int):
-        if reg.by_console.setdefault((e.where.source, local), rank) != rank:
-            reg.by_console[e.where.source, local] = None  # of several nodes, or of several attempts
-        reg.by_local.setdefault((e.run, e.host, local), rank)
+    if isinstance(local := e.fields.get("local_rank"), int):
+        reg.bind_local(e, local, rank)
     if e.kind in ("identity", "pid", "exit", "process", "stack"):
         reg.bind_pid(e.host, e.fields.get("pid", e.pid), rank)
     elif e.kind in ("line", "progress") and e.source_kind != "agent":
@@ -247,13 +249,16 @@ def _siblings(reg: Registry, events: Sequence[Event], sources: Sequence[Source])
         if s.local_rank is None and stem(s.path) not in own:
             continue
         if s.local_rank is not None and not found:
-            folder = s.path.rpartition("/")[0] or s.path
-            found = sum((c for name, c in votes.items() if name.rsplit("/", 1)[0] == folder), Counter())
+            found = _in_folder(votes, s.path.rpartition("/")[0] or s.path)
         if len(found) == 1:
             (rank,) = found
             reg.bind_source(s, rank, Strength.FILE)
             if s.local_rank is not None:
                 reg.by_local.setdefault((s.run, s.host, s.local_rank), rank)
+
+
+def _in_folder(votes: numbering.Votes, folder: str) -> Counter[int]:
+    return sum((c for name, c in votes.items() if name.rsplit("/", 1)[0] == folder), Counter())
 
 
 def _votes(events: Sequence[Event]) -> dict[str, Counter[int]]:
@@ -361,10 +366,15 @@ def _second_round(reg: Registry, events: Sequence[Event], library: Library) -> N
             if served is not None and reg.rank_of_pid(e.pid, e.host) is None and served < (reg.world or LARGEST):
                 reg.bind_pid(e.host, e.pid, served)
         if (".err" in source or ".out" in source) and source not in reg.by_source:
-            name = _RAY_PID.search(source)
-            rank = reg.rank_of_pid(number(name[1])) if name else None
-            if rank is not None:
-                reg.by_source[source] = rank
+            _read_ray_file(reg, source)
+
+
+def _read_ray_file(reg: Registry, source: str) -> None:
+    """Bind a file of a Ray worker, whose name has its pid."""
+    name = _RAY_PID.search(source)
+    rank = reg.rank_of_pid(number(name[1])) if name else None
+    if rank is not None:
+        reg.by_source[source] = rank
 
 
 def _claims(reg: Registry, events: Sequence[Event]) -> None:

@@ -90,16 +90,20 @@ def of_names(votes: Votes, world: int | None, ranks: Set[int] = frozenset()) -> 
     one that states it, for pods of several ranks are numbered, too. `ranks` are those of other lines."""
     found: dict[str, int] = {}
     for group in _groups(sorted(votes)):
-        numbers = set(group.numbers.values())
-        same = world is None and len(ranks) > 1 and ranks <= numbers  # they write here under both names
-        size = len(group.numbers) if same else world
-        # processes of one log are numbered, and no pods, whose names have their job's in front
-        only = world is None and ranks <= numbers and group.word in _PARTS and all(map(_ALONE.match, group.numbers))
-        only = only or (world is None and ranks <= numbers and group.behind_master)
+        size = world
+        only = False
+        if world is None and ranks <= set(group.numbers.values()):
+            size = len(group.numbers) if len(ranks) > 1 else None  # they write here under both names
+            only = group.behind_master or _of_one_log(group)
         known = only or size == len(group.numbers) or group.word in _RANKS or any(votes[n] for n in group.numbers)
         if known and _fits(group, votes, size):
             found.update(group.numbers)
     return found
+
+
+def _of_one_log(group: _Group) -> bool:
+    """Whether processes of one log are numbered, and no pods, whose names have their job's in front."""
+    return group.word in _PARTS and all(map(_ALONE.match, group.numbers))
 
 
 def _groups(names: Sequence[str]) -> list[_Group]:
@@ -132,8 +136,14 @@ def _fits(group: _Group, votes: Votes, world: int | None, joined: bool = False) 
     whole = numbers == set(range(len(numbers)))
     if voted:
         return whole or len(voted) > 1
-    of_a_job = world is None and (joined or group.word in _PARTS)
-    return whole and group.word not in _OTHERS and (of_a_job or world == len(numbers) or group.word in _RANKS)
+    return whole and group.word not in _OTHERS and _of_a_job(group, world, joined)
+
+
+def _of_a_job(group: _Group, world: int | None, joined: bool) -> bool:
+    """Whether the word before the numbers, or the size of the job, shows that ranks are numbered."""
+    if world is None and (joined or group.word in _PARTS):
+        return True
+    return world == len(group.numbers) or group.word in _RANKS
 
 
 def votes_of(events: Iterable[Event], stems: Mapping[str, str]) -> dict[str, Counter[int]]:

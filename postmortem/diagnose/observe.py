@@ -7,7 +7,6 @@ keys: /default_pg/0//cpu//0/2             the rank whose address is missing
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, merged
+from postmortem.formats import forms
 from postmortem.formats.lineform import gist
 from postmortem.model import Event, Pattern
 from postmortem.model.digits import number, whole
@@ -22,12 +22,7 @@ from postmortem.model.digits import number, whole
 LONE = 40  # lines after an exception's decisive line that may still belong to its message
 STARTS = ("exception", "exit", "crash", "stack", "cut")  # events that end the message of an exception above
 MOST = 4096  # ranks that one line names
-_NUMBERS = re.compile(r"\d{1,9}(?:-\d{1,9})?")
-_BUS = re.compile(r"(?<![0-9a-f])(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?![0-9a-f])", re.IGNORECASE)
-_CHILD_PID = re.compile(r"\(pid\(?s?\)? ?(?P<pid>\d{1,9})\)")
-_PEER = re.compile(r"\[?([\w.:-]*?\w)\]?(?:%[\w.-]+)?(?:<\d+>|\]:\d+|(?<=\d):\d{1,5}$|$)")
-_STEP_TASK = re.compile(r"/step_\d+/task_(?P<task>\d{1,9})")
-_VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})")
+_REGEXES = forms.regexes("diagnose/lines")
 _ANY_HOST = ("127.", "fe80", "::1", "0.")  # loopback and link-local addresses
 Ranks = tuple[int, ...]
 
@@ -63,7 +58,7 @@ def _for_version(case: Case, e: Event, pattern: Pattern) -> Pattern:
 
 def _older(version: str | None, than: str) -> bool:
     """Whether a version is older; an unknown one may be."""
-    found, limit = _VERSION.match(version or ""), _VERSION.match(than)
+    found, limit = _REGEXES["version"].match(version or ""), _REGEXES["version"].match(than)
     return found is None or limit is None or (whole(found[1]), whole(found[2])) < (whole(limit[1]), whole(limit[2]))
 
 
@@ -109,7 +104,7 @@ def _of_process(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ran
         if rank is not None:
             return (rank,)
     for text in (e.text, *(x.text for pid in pids for x in case.kernel_on.get(pid, ()))):
-        if task := _STEP_TASK.search(text):
+        if task := _REGEXES["step-task"].search(text):
             return (whole(task["task"]),)  # Slurm gives each task of a step a cgroup of its own
     local = number(e.fields.get("local_rank"))
     if local is not None and (rank := case.registry.rank_of_local(e.run, e.host, local)) is not None:
@@ -121,7 +116,7 @@ def _of_process(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ran
 def _of_child(case: Case, pid: int) -> int | None:
     """The rank that complains of this process, a DataLoader's worker."""
     for e in case.telling("child"):
-        m = _CHILD_PID.search(e.text)
+        m = _REGEXES["child-pid"].search(e.text)
         if m and whole(m["pid"]) == pid and (rank := case.rank_of(e)) is not None:
             return rank
     return None
@@ -162,7 +157,7 @@ def numbers(value: object) -> Ranks:
     if not isinstance(value, str):
         return ()
     found: dict[int, None] = {}
-    for part in _NUMBERS.findall(value):
+    for part in _REGEXES["numbers"].findall(value):
         low, _, high = part.partition("-")
         for rank in range(whole(low), min(whole(high or low), whole(low) + MOST - 1) + 1):
             found[rank] = None
@@ -176,7 +171,7 @@ def _hosts(e: Event) -> tuple[str, ...]:
 
 def _peer(e: Event) -> tuple[str, ...]:
     """The peer's host in a complaint: `Got completion from peer node48<37948>`."""
-    m = _PEER.match(str(e.fields.get("peer") or ""))
+    m = _REGEXES["peer"].match(str(e.fields.get("peer") or ""))
     named = m[1] if m else ""
     return () if not named or named == "localhost" or named.startswith(_ANY_HOST) else (named,)
 
@@ -186,8 +181,8 @@ def _gpus(e: Event) -> tuple[str, ...]:
     text = e.fields.get("pci")
     if not text:
         above = reversed(e.context[max(0, e.before - 3) : e.before])
-        text = next((line for line in above if "NVRM" in line and _BUS.search(line)), None)
-    m = _BUS.search(text) if isinstance(text, str) else None
+        text = next((line for line in above if "NVRM" in line and _REGEXES["bus-id"].search(line)), None)
+    m = _REGEXES["bus-id"].search(text) if isinstance(text, str) else None
     return (f"{(m[1] or '0000')[-4:]}:{m[2]}:{m[3]}".lower(),) if m else ()
 
 
@@ -195,7 +190,7 @@ def _gpus(e: Event) -> tuple[str, ...]:
 
 
 def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
-    """The claims without generic ones that repeat a specific one: a traceback whose message has a pattern of its own is
+    """The claims without generic ones that repeat a specific one: a traceback with a message that has a pattern is
     not also "a Python exception", on its own line, on a further line of its message, or in another copy of the log."""
     specific = [c for c in claims if _is_specific(c)]
     by_source: dict[str, list[Claim]] = defaultdict(list)

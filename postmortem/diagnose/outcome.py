@@ -1,6 +1,6 @@
 """The outcome of one attempt: whether the logs show a failure, and whether its cause is among the claims.
 
-A run is healthy that reported its end, or is at work to its last line with no failure there (see `life`). Without
+A run is healthy that reported its end, or is at work to its last line with no failure there (see `liveness`). Without
 evidence of either the outcome is undetermined: a kernel's log alone does not show that a job went well.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from postmortem.diagnose import life
+from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.wording import ranks_text
@@ -22,7 +22,7 @@ PROSE = {"console", "environment"}  # kinds of source that may hold any text
 def of(case: Case, root: Claim | None, claims: Sequence[Claim]) -> Outcome:
     """The outcome of one attempt: incident, undetermined or healthy."""
     if root is not None:
-        unharmed = root.guess and life.is_alive(case) and not any(c.role == "symptom" for c in claims)
+        unharmed = root.guess and liveness.is_alive(case) and not any(c.role == "symptom" for c in claims)
         return "undetermined" if unharmed else "incident"
     if failed(case, claims) or _half_read(case) or _in_trouble(case, claims):
         return "undetermined"
@@ -31,15 +31,15 @@ def of(case: Case, root: Claim | None, claims: Sequence[Claim]) -> Outcome:
 
 def only_lacks(case: Case, claims: Sequence[Claim]) -> bool:
     """Whether the only evidence against an attempt is that no rank is seen at work or done in it."""
-    return not life.is_alive(case) and not (failed(case, claims) or _half_read(case) or _in_trouble(case, claims))
+    return not liveness.is_alive(case) and not (failed(case, claims) or _half_read(case) or _in_trouble(case, claims))
 
 
 def lacking(case: Case) -> str:
     """What the log of a healthy job would show and this one does not; empty where it is about no job."""
-    if ranks := life.left_behind(case):
+    if ranks := liveness.left_behind(case):
         return f"{ranks_text(ranks)} ran and never reported the end, as the others did later"
-    if life.is_alive(case):
-        return "" if life.shown_at_work(case) or not _has_errors(case) else "errors precede its results"
+    if liveness.is_alive(case):
+        return "" if liveness.shown_at_work(case) or not _has_errors(case) else "errors precede its results"
     if case.registry.ranks or case.registry.world or any(s.kind == "agent" for s in case.sources.values()):
         return "no line shows a rank at work or finished"
     problems = [e for e in _unknown_notices(case) if e.raw_time or e.fields.get("cries")]
@@ -90,7 +90,7 @@ def _chosen(case: Case, c: Claim) -> bool:
 
 def _at_the_end(case: Case, c: Claim) -> bool:
     """Whether no line after a warning shows its writer at work."""
-    return c.speaker not in OTHERS and (c.event.where.line or 0) > life.last_line(case, c.event.where.source)
+    return c.speaker not in OTHERS and (c.event.where.line or 0) > liveness.last_line(case, c.event.where.source)
 
 
 def _half_read(case: Case) -> bool:
@@ -102,7 +102,7 @@ def _half_read(case: Case) -> bool:
 def _in_trouble(case: Case, claims: Sequence[Claim]) -> bool:
     """Whether a job that is not at work has symptoms, stacks, or a failure that only the kernel confirms. What hangs
     in the kernel may be another job's, unless its lines were chosen."""
-    if life.is_alive(case):
+    if liveness.is_alive(case):
         return False
     symptoms = [c for c in claims if c.role == "symptom" and (c.speaker != "kernel" or _chosen(case, c))]
     confirmed = [c for c in claims if c.role == "confirms" and c.speaker == "kernel" and c.pattern.severity in LOUD]

@@ -70,7 +70,7 @@ class Process:
 
     @property
     def ended_at(self) -> float | None:
-        report = self.end.told_by if self.end is not None else None
+        report = self.end.stated_by if self.end is not None else None
         return moment(report) if report is not None else None
 
 
@@ -99,6 +99,23 @@ def table(by_rank: Mapping[int, Sequence[Event]], words: Words, ends: Mapping[in
 
 def _with_events(row: Process, events: Sequence[Event], registry: Registry) -> Process:
     """The row with what the events of its process show."""
+    steps = [s for e in events if e.kind == "progress" and isinstance(s := e.fields.get("step"), int)]
+    written = (e for e in events if e.kind in WRITTEN)
+    return replace(
+        row,
+        known=_known(row, events, registry),
+        first_seen=min(filter(None, map(moment, events)), default=None),
+        first_step=min(steps, default=None),
+        last_step=max(steps, default=None),
+        last_line=max(written, key=lambda e: (e.at or 0.0, e.where.line or 0), default=None),
+        stack=next((e for e in reversed(events) if e.kind == "stack"), None),
+        error=next((e for e in events if e.kind in RAISED and not e.fields.get("wrapper")), None),
+        finished="finished" in {e.kind for e in events},
+    )
+
+
+def _known(row: Process, events: Sequence[Event], registry: Registry) -> dict[str, Known]:
+    """The best event for each identity cell."""
     known: dict[str, Known] = {}
     for e in events:
         strength = registry.identify(e)[1]
@@ -110,19 +127,7 @@ def _with_events(row: Process, events: Sequence[Event], registry: Registry) -> P
             best = known.get(cell)
             if fits and getattr(row, cell) is not None and (best is None or best.strength < strength):
                 known[cell] = Known(strength, e)
-    steps = [s for e in events if e.kind == "progress" and isinstance(s := e.fields.get("step"), int)]
-    written = [e for e in events if e.kind in WRITTEN]
-    return replace(
-        row,
-        known=known,
-        first_seen=min((at for e in events if (at := moment(e)) is not None), default=None),
-        first_step=min(steps, default=None),
-        last_step=max(steps, default=None),
-        last_line=max(written, key=lambda e: (e.at or 0.0, e.where.line or 0), default=None),
-        stack=next((e for e in reversed(events) if e.kind == "stack" and e.fields.get("frames")), None),
-        error=next((e for e in events if e.kind in RAISED and not e.fields.get("wrapper")), None),
-        finished=any(e.kind == "finished" for e in events),
-    )
+    return known
 
 
 def ends(exits: Iterable[Event], reports: Iterable[Event], registry: Registry) -> dict[int, Ending]:
@@ -175,7 +180,12 @@ def _children(words: Words, registry: Registry) -> Iterator[Process]:
             rank = registry.rank_of(e)
             role: Role = "dataloader-worker" if "DataLoader" in e.text else "child"
             yield Process(
-                role, host=e.host, pid=pid, parent=rank, end=endings.told(e), known={"pid": Known(Strength.STATED, e)}
+                role,
+                host=e.host,
+                pid=pid,
+                parent=rank,
+                end=endings.reported(e),
+                known={"pid": Known(Strength.STATED, e)},
             )
 
 

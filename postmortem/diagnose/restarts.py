@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from itertools import pairwise
 
-from postmortem.diagnose import endings, life
+from postmortem.diagnose import endings, liveness
 from postmortem.library import Library
 from postmortem.model import Event
 from postmortem.model.digits import number
@@ -78,7 +78,7 @@ def _different_errors(own: Sequence[Event], library: Library) -> list[int]:
     for e in own:
         pattern = library.get(e.pattern)
         if pattern is not None and pattern.role == "cause":
-            if e.fields.get("frames") and not e.fields.get("chained") and life.uncaught(e):
+            if e.fields.get("frames") and not e.fields.get("chained") and liveness.uncaught(e):
                 ends[_last_line(e)] = str(e.fields.get("type"))
             elif "end" in pattern.tells:
                 ends[_last_line(e)] = pattern.id
@@ -93,7 +93,7 @@ def _cuts(own: Sequence[Event], library: Library) -> list[int]:
     """The last lines of all attempts but the last in one source: by the report of a scheduler that requeued the whole
     job, by the launcher's, else by that of the controller or srun that starts anew (never a rank's), by uncaught
     tracebacks with a new launch behind them, and by bad ends behind which all counts fall."""
-    stops = {p for p in library.telling("death") if (found := library.get(p)) and found.entity == "job"}
+    stops = {p for p in library.telling("death") if (pattern := library.get(p)) and pattern.entity == "job"}
     requeued = _requeued(own, stops)
     if requeued:
         return requeued
@@ -173,7 +173,7 @@ def _next_launch(own: Sequence[Event], death: Event, deaths: Sequence[Event]) ->
 
 
 def _uncaught(own: Sequence[Event], of_kind: Callable[[Event], bool]) -> list[Event]:
-    return [e for e in own if e.kind == "exception" and of_kind(e) and life.uncaught(e)]
+    return [e for e in own if e.kind == "exception" and of_kind(e) and liveness.uncaught(e)]
 
 
 def _launches(own: Sequence[Event]) -> Iterator[tuple[int, list[int]]]:
@@ -191,14 +191,19 @@ def _paused(own: Sequence[Event], library: Library) -> Iterator[tuple[int, list[
     torch.multiprocessing.spawn, which ends all its processes before it raises, and those of a program that is its
     log's only writer so far, where the later lines are no complaints of processes that waited for it."""
     named = min((_last_line(e) for e in own if e.rank is not None or "local_rank" in e.fields), default=float("inf"))
-    stamped = [(_last_line(e), e.at) for e in own if e.raw_time and e.kind in LOGGED and e.at is not None]
     complaints = {_last_line(e) for e in own if e.kind == "notice" or _accuses(e, library)}
     for e in _uncaught(own, lambda e: not e.fields.get("chained")):
-        spawned = _SPAWNED.search(e.text) is not None
-        if spawned or _last_line(e) < named:
-            before = max((at for line, at in stamped if line < _last_line(e)), default=float("inf"))
-            later = [line for line, at in stamped if at > before + PAUSE_S]
-            yield _last_line(e), [line for line in later if spawned or line not in complaints]
+        if _SPAWNED.search(e.text):
+            yield _last_line(e), _later(own, _last_line(e))
+        elif _last_line(e) < named:
+            yield _last_line(e), [line for line in _later(own, _last_line(e)) if line not in complaints]
+
+
+def _later(own: Sequence[Event], end: int) -> list[int]:
+    """The log lines that were written more than a minute after the last before an end."""
+    stamped = [(_last_line(e), e.at) for e in own if e.raw_time and e.kind in LOGGED and e.at is not None]
+    before = max((at for line, at in stamped if line < end), default=float("inf"))
+    return [line for line, at in stamped if at > before + PAUSE_S]
 
 
 def _accuses(e: Event, library: Library) -> bool:
@@ -209,34 +214,46 @@ def _accuses(e: Event, library: Library) -> bool:
 def _fresh(own: Sequence[Event], library: Library) -> Iterator[tuple[int, list[int]]]:
     """The last end before each line at which work begins at step 0 or 1: where the counts of all writers fall without
     having grown since that end (in an epoch's first line they fall, too, whatever ended), or where the first of all
-    steps is, and later ones are higher."""
+    steps is (it is behind the reported end of a helper step, too)."""
+    first = [*_first_step(own)]
+    fell = [e for e in own if e.kind == "anew" and "grew" in e.fields]
+    starts: dict[int, int] = {}
+    for e in own:
+        if _is_end(e, library):
+            behind = _falls(own, fell, _last_line(e))
+            if e.pattern not in library.telling("end"):
+                behind.update(first)
+            later = [line for line in behind if line > _last_line(e)]
+            starts.update({line: max(_last_line(e), starts.get(line, 0)) for line in later})
+    yield from ((end, [start]) for start, end in starts.items())
+
+
+def _falls(own: Sequence[Event], fell: Sequence[Event], end: int) -> set[int]:
+    """The lines at which the counts of all writers fall behind an end, without having grown since."""
+    falls = [x for x in fell if (number(x.fields["grew"]) or 0) < end < _last_line(x)]
+    return {_last_line(x) for x in falls} if _all_begin(own, falls, end) else set()
+
+
+def _first_step(own: Sequence[Event]) -> Iterator[int]:
+    """The line of the first of all steps, if it is 0 or 1 and its writer made further ones."""
     steps: dict[object, list[tuple[int, int]]] = defaultdict(list)
     for e in own:
         if e.kind == "progress" and (step := number(e.fields.get("step"))) is not None:
             steps[e.rank, e.fields.get("writer"), e.fields.get("local_rank")].append((_last_line(e), step))
-    firsts = [(min(seen), max(step for _, step in seen)) for seen in steps.values()]
+    firsts = ((min(seen), max(step for _, step in seen)) for seen in steps.values())
     (line, step), last = min(firsts, default=((0, 0), 0))
-    starts = [line] if step <= 1 < last else []
-    fell = [e for e in own if e.kind == "anew" and "grew" in e.fields]
-    ends = sorted(_last_line(e) for e in own if (starts or fell) and _is_end(e, library))
-    for end in ends:
-        falls = [x for x in fell if (number(x.fields["grew"]) or 0) < end < _last_line(x)]
-        if _all_begin(own, falls, end):
-            starts += map(_last_line, falls)
-    for start in sorted({*starts}):
-        end = max((end for end in ends if end < start), default=0)
-        if end:
-            yield end, [start]
+    if step <= 1 < last:
+        yield line
 
 
 def _is_end(e: Event, library: Library) -> bool:
     """Whether an uncaught traceback, a bad end or a stop of the whole job ends a process that cannot go on."""
     if e.kind == "exception":
-        return life.uncaught(e) and not e.fields.get("chained")
+        return liveness.uncaught(e) and not e.fields.get("chained")
     pattern = library.get(e.pattern)
     if pattern is None:
         return False
-    end = endings.told(e) if "end" in pattern.tells else None
+    end = endings.reported(e) if "end" in pattern.tells else None
     of_job = pattern.category == "scheduler" and pattern.entity == "job" and pattern.role == "cause"
     return of_job or "stop" in pattern.tells or (end is not None and end.kind not in ("clean", "stop"))
 

@@ -24,7 +24,7 @@ class Victims:
     lost: Ranks = ()
     stopped: Ranks = ()
 
-    def told(self) -> Iterator[tuple[Ranks, str]]:
+    def by_fate(self) -> Iterator[tuple[Ranks, str]]:
         """Each list that is not empty, with its verb."""
         was = "was" if len(self.stopped) == 1 else "were"
         verbs = ("timed out", "lost the connection", f"{was} stopped by the launcher")

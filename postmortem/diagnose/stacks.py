@@ -9,11 +9,11 @@ are equal if the user's own frames are: library frames below them change from on
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from postmortem.diagnose.case import Case
+from postmortem.formats import forms
 from postmortem.model import Event
 from postmortem.model.contract.incident import LibraryFrame, Stack, StackFrame
 
@@ -21,7 +21,7 @@ GROUPS = 32
 FRAMES = 60
 PIDS = 64
 HOW = {"exception": "traceback", "recorder": "flight recorder"}
-_ROOT = re.compile(r".*/(?:site|dist)-packages/|.*/lib/python[\d.]+/")
+_REGEXES = forms.regexes("diagnose/lines")
 
 
 def stacks(case: Case, culprits: Sequence[int]) -> list[Stack]:
@@ -92,5 +92,5 @@ def _grouped(e: Event) -> Iterator[StackFrame]:
 def _short(file: str) -> str:
     """The path from the package on, as in py-spy: `torch/utils/data/dataloader.py`; of other paths the name."""
     path = file.replace(chr(92), "/")
-    found = _ROOT.split(path, maxsplit=1)
+    found = _REGEXES["package-root"].split(path, maxsplit=1)
     return found[1] if len(found) > 1 else path.rpartition("/")[2] if path[:1] == "/" else path

@@ -30,31 +30,36 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
 def _still_running(case: Case) -> Claim | None:
     """Ranks that did not exit: of torchrun's processes only those that still run are sent a signal, and all others
     finished."""
-    ranks = [p for p in case.processes if p.rank is not None]
-    running = [p for p in ranks if p.stop is not None and p.stop.by == "launcher"]
-    if not running:  # the launcher names no pids: those that did not finish, where most did
-        running = [p for p in ranks if not p.finished and p.last_line is not None]
-        running = running if any(p.stop is not None for p in running) else []
-    others = [p for p in ranks if p not in running]
-    if not 0 < len(running) < len(others) or not all(p.finished for p in others):
+    rows = {p.rank: p for p in case.processes if p.rank is not None}
+    running = _running(case)
+    finished = {r for r, p in rows.items() if p.finished}
+    failed = {r for r, end in case.ends.items() if end.failed}
+    if not 0 < len(running) * 2 < len(rows) or failed.intersection(running) or finished.union(running) != rows.keys():
         return None
-    if any(p.end is not None and p.end.kind in ("own", "crash", "kill") and p.end.code > 0 for p in running):
-        return None
-    names = [p.rank for p in running if p.rank is not None]
-    because = f"all other ranks had finished, and {ranks_text(names)} did not exit until the job was stopped"
-    last = [p.last_line or (p.stop.event if p.stop else None) for p in running]
-    return make(case, "rank-did-not-exit", names, [*last, *(p.stop.event for p in running if p.stop)], because)
+    because = f"all other ranks had finished, and {ranks_text(running)} did not exit until the job was stopped"
+    requests = [stop.event for r in running if (stop := rows[r].stop) is not None]
+    return make(case, "rank-did-not-exit", running, [*(rows[r].last_line for r in running), *requests], because)
+
+
+def _running(case: Case) -> list[int]:
+    """The ranks that the launcher stops; where it names no pids, those that did not finish."""
+    rows = [(p.rank, p) for p in case.processes if p.rank is not None]
+    stopped = [r for r, p in rows if p.stop is not None and p.stop.by == "launcher"]
+    if stopped or not case.telling("stop"):
+        return stopped
+    return [r for r, p in rows if not p.finished and p.last_line is not None]
 
 
 def _signaled(case: Case) -> Claim | None:
     """Ranks that a stop signal ended, where no launcher or scheduler reports that it sent any."""
     ended = [p for p in case.processes if p.end is not None and p.end.kind == "stop" and p.stop is None]
-    if not ended or case.telling("asks") or case.telling("stop"):
+    at_work = case.by_kind["worked"] or len(case.ends) > len(ended)  # else an excerpt, which may lack the sender
+    if not (ended and at_work) or case.telling("asks") or case.telling("stop"):
         return None
     names = [p.rank for p in ended if p.rank is not None]
     signal = ended[0].end.signal if ended[0].end is not None else ""
     because = f"{signal} ended {ranks_text(names)}, and no line shows that the launcher or a scheduler sent it"
-    return _of(case, "rank-exit-signalled", names, [p.end.told_by for p in ended if p.end], because)
+    return _of(case, "rank-exit-signalled", names, [p.end.stated_by for p in ended if p.end], because)
 
 
 def _reported(case: Case, claims: Sequence[Claim]) -> Claim | None:

@@ -1,5 +1,5 @@
-"""The parts of a root that its fingerprint is made of: not those that differ between two views of one failure (whose
-line came first, on which rank, in which version's words).
+"""The parts of a root that its fingerprint is made of: not those that differ between two views of one failure (the
+first line, its rank, the words of a version).
 
     a crash               its signal: the kernel's line, the launcher's exit code and faulthandler's dump are equal
     a full /dev/shm       no more than that: which rank meets it first is chance
@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from postmortem.diagnose import collective, endings, stacks
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.solution import Solution
+from postmortem.formats import forms
 from postmortem.model import fingerprint
 from postmortem.model.contract.incident import Rank
 from postmortem.model.contract.verdict import Verdict
@@ -31,12 +32,7 @@ MET = (  # categories in which the function only met the failure
 )  # fmt: skip
 DIFFER = ("hang", "collective-mismatch")  # where the call distinguishes two waits of one function
 SIZES, STORE, SHM = "collective-sizes-differ", "store-out-of-reach", "shared-memory-full"
-_REFUSALS = re.compile(
-    r"(?i)no space left|permission denied|read-only file system|quota exceeded|stale file handle|input/output error"
-)
-_UNREACHABLE = re.compile(r"(?i)unreachable|no route to host")
-_LOOPBACK = re.compile(r"\[?(?:127\.|localhost\b|::1\b|::ffff:127\.)")
-_LIBRARY = re.compile(r"(?!ld-|lib(?:c|m|pthread|stdc\+\+|gcc_s|python[\d.]*)\.so)\S+?\.so\b")
+_REGEXES = forms.regexes("diagnose/lines")
 _LOADER = "torch/utils/data/"
 
 
@@ -71,7 +67,7 @@ def _no_store(solution: Solution, root: Claim) -> bool:
 
 
 def _fault(solution: Solution, root: Claim) -> str:
-    ends = [endings.told(root.event), *(solution.case.end_of(rank) for rank in solution.ranks)]
+    ends = [endings.reported(root.event), *(solution.case.end_of(rank) for rank in solution.ranks)]
     return next((end.signal for end in ends if end and end.signal in FAULTS), "")
 
 
@@ -139,7 +135,7 @@ def _words(solution: Solution, root: Claim) -> Iterator[str]:
     yield from (str(fields[name]) for name in CODES if fields.get(name) is not None)
     if root.pattern.category == "storage":  # the error of the system
         text = " ".join(str(fields.get(name) or "") for name in ("message", *WORDS))
-        yield from sorted({m[0].lower() for m in _REFUSALS.finditer(text)})
+        yield from sorted({m[0].lower() for m in _REGEXES["refusal"].finditer(text)})
         return
     if root.pattern.category == "environment" and fields.get("path"):  # the library that is missing
         yield fingerprint.normalised(str(fields["path"]).rpartition("/")[2])
@@ -164,7 +160,7 @@ def _ended(root: Claim, verdict: Verdict, ranks: Sequence[Rank]) -> Iterator[str
 
 def _crashed_in(root: Claim) -> Iterator[str]:
     """The library of a crash without a stack, by the kernel; the C library and the interpreter only run others' work."""
-    if m := _LIBRARY.match(str(root.event.fields.get("detail") or "")):
+    if m := _REGEXES["library"].match(str(root.event.fields.get("detail") or "")):
         yield m[0]
     comm = fingerprint.program(str(root.event.fields.get("comm") or "python"))
     if comm != "python":
@@ -174,9 +170,9 @@ def _crashed_in(root: Claim) -> Iterator[str]:
 def _reached(solution: Solution) -> Iterator[str]:
     """Why ranks could not reach the store: they looked for it on their own host, or there is no route to it."""
     tries = [e for e in solution.case.by_kind["pattern"] if e.fields.get("address")]
-    if any(_LOOPBACK.match(str(e.fields["address"])) for e in tries):
+    if any(_REGEXES["loopback"].match(str(e.fields["address"])) for e in tries):
         yield "on the own host"
-    if any(_UNREACHABLE.search(str(e.fields.get("detail") or "")) for e in tries):
+    if any(_REGEXES["unreachable"].search(str(e.fields.get("detail") or "")) for e in tries):
         yield "no way there"
 
 

@@ -1,4 +1,4 @@
-"""What was not read, by the ledger: it may hold the failure, so a job whose logs were not read to the end is not healthy.
+"""Losses by the ledger: an unread part may hold the failure, so a job with unread logs is not healthy.
 
 healthy, and {"path": "rank0.log.bz2", "bytes": 33124, "reason": "read error ...", "lost": true}
     ->  undetermined: no failure in what was read, but 33,124 bytes of 65,843 were not read

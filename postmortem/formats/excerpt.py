@@ -163,12 +163,6 @@ class Excerpt:
         logged = above and _LOGGED.search(above.text) and not above.text[:1].isspace()
         return above.envelope if above and logged else None
 
-    def dumper(self) -> Envelope | None:
-        """The prefixes of the line above a dump of stacks without prefixes, if it announces the dump."""
-        above = None if self.envelope.key or self.envelope.rank is not None else self.above()
-        named = above and (above.envelope.rank is not None or above.envelope.writer)
-        return above.envelope if above and named and _REGEXES["dumps"].search(above.envelope.body) else None
-
     def context(self, number: int, behind: int = CONTEXT) -> tuple[tuple[str, ...], int]:
         """Up to five lines before line `number`, the line, `behind` lines after it; and the number of lines before."""
         lines = [*self.before, self.text, *self.after]
@@ -211,9 +205,9 @@ def _behind(kind: str, fields: Mapping[str, object]) -> int:
 
 def source_event(source: Source, kind: str, text: str, line: int | None = None, **more: Any) -> Event:
     """An event attributed by the name of its file."""
-    by_name = {name: getattr(source, name) for name in ("rank", "host", "attempt", "run")}
-    known = {"source_kind": source.kind, "speaker": speaker_in(source.kind)}
-    return Event(kind, Where(source.path, line), text)._replace(**by_name | known | more)
+    where = more.pop("where", None) or Where(source.path, line)
+    by_name = {"rank": source.rank, "host": source.host, "attempt": source.attempt, "run": source.run}
+    return Event(kind, where, text, source_kind=source.kind, **{"speaker": speaker_in(source.kind), **by_name, **more})
 
 
 def line_event(

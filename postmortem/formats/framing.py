@@ -8,16 +8,22 @@ None raises on content: a line that is not a record passes unchanged.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
-from postmortem.formats import records, times
+from postmortem.formats import plain_json, records, times
 from postmortem.formats.marks import NOTHING, Facts
 from postmortem.model import Stamp
 
 LINE = 4 << 20  # a longer one is passed on in pieces
-HELD = 32 << 20  # of a log that is turned around
+HELD = 32 << 20  # of an export that is read whole, or of a log that is turned around
+TRIES = 20_000  # objects without a record, after which a document is given up
+MOST_OUTSIDE = 400  # characters outside of objects at the begin of a document
+EFFORT = 6  # times the size of a document that may be read: an object that contains records is read twice
 
 Numbered = tuple[int, str]
 
@@ -70,31 +76,104 @@ def singles(lines: Iterator[Numbered]) -> Iterator[Group]:
         yield group
 
 
-def _of(record: records.Record, number: int) -> Group:
-    facts = records.facts(record)
-    return [Logical(number, line.text, facts, line.lead) for line in records.texts(record)]
+def returned(lines: Iterator[Numbered]) -> Iterator[Group]:
+    """Lines that end in `\\r` only, as serial consoles and progress bars write them."""
+    held, last = "", 0
+    for number, text in lines:  # one line of the file, in pieces if it is long
+        if held and (number != last or len(held) > LINE):
+            yield [Logical(last, held)]
+            held = ""
+        *whole, held = (held + text).split("\r")
+        yield [Logical(number, line) for line in whole]
+        last = number
+    if held:
+        yield [Logical(last, held)]
 
 
-def json_lines(lines: Iterator[Numbered]) -> Iterator[Group]:
-    """One record a line. Docker's daemon cuts a long line into records without a line end."""
-    begun: Group = []
+def _records(lines: Iterator[Numbered], load: Callable[[str], records.Record | None]) -> Iterator[Group]:
+    """One record a line."""
     for number, text in lines:
-        record = records.load(text)
+        record = load(text)
         if record is None or records.body_of(record) is None:
-            yield [*begun, Logical(number, text)]
-            begun = []
-            continue
-        group = _of(record, number)
-        if begun:
-            group[0] = group[0]._replace(number=begun[0].number, text=begun[0].text + group[0].text)
-            begun = []
-        body = record.get("log")
-        if isinstance(body, str) and "stream" in record and not body.endswith("\n") and len(group[0].text) < LINE:
-            begun = group
+            yield [Logical(number, text)]
         else:
-            yield group
-    if begun:
-        yield begun
+            facts = records.facts(record)
+            yield [Logical(number, line.text, facts, line.lead) for line in records.texts(record)]
+
+
+json_lines = partial(_records, load=records.load)
+
+
+# ── exports: records as one JSON document ───────────────────────────────────────────────────────────────────
+
+# [\n  {\n    "timestamp": "...",\n    "textPayload": "[rank1]: ValueError: ..."\n  },   gcloud logging read
+# {"events": [{"timestamp": 1795331121352, "message": "..."}, ...]}                      aws logs get-log-events
+_OPENS = re.compile(r"\s*(?:\[\s*)?\{\s*\"[^\"\\\n]{1,80}\"\s*:")
+
+
+def is_export(text: str) -> bool:
+    """Whether a file begins like such a document: with a record, and with little text outside of objects."""
+    return _OPENS.match(text) is not None and next(exported(text), None) is not None and _is_whole(text)
+
+
+def _is_whole(text: str) -> bool:
+    """Whether objects follow each other. A log with some JSON has lines between the objects."""
+    decoder = json.JSONDecoder(strict=False)
+    at = outside = 0
+    while (begins := text.find("{", at)) >= 0 and outside < MOST_OUTSIDE:
+        outside += len(text[at:begins].strip(" \t\r\n,[]"))
+        try:
+            at = decoder.raw_decode(text, begins)[1]
+        except (ValueError, RecursionError):
+            return True  # the text ends inside the object that contains the others
+    return outside + len(text[at:].strip(" \t\r\n,[]")) < MOST_OUTSIDE
+
+
+def export(lines: Iterator[Numbered]) -> Iterator[Group]:
+    """Records over several lines each: an array, objects one after another, or one object that contains them."""
+    held: list[Numbered] = []
+    size = 0
+    for line in lines:
+        held.append(line)
+        size += len(line[1]) + 1
+        if size > HELD:
+            break
+    try:
+        whole = plain_json.bounded("\n".join(text for _, text in held)) if size <= HELD else ""
+    except plain_json.TooMuch:
+        whole = ""
+    yield from exported(whole) if whole else ([Logical(*line)] for line in chain(held, lines))
+
+
+def exported(text: str) -> Iterator[Group]:
+    """The lines of each record, with the number of the file's line."""
+    decoder = json.JSONDecoder(strict=False)
+    at = seen = tries = effort = 0
+    number = 1
+    while (at := text.find("{", at)) >= 0 and tries < TRIES and effort < EFFORT * len(text) + 1000:
+        number, seen = number + text.count("\n", seen, at), at
+        try:
+            record, end = decoder.raw_decode(text, at)
+            record = plain_json.without_surrogates(record, text[at:end])
+        except (ValueError, RecursionError):
+            tries, effort, at = tries + 1, effort + min(len(text) - at, 1 << 16), at + 1
+            continue
+        effort += end - at
+        if records.body_of(record) is not None:
+            yield list(_lines_of(record, text, at, end, number))
+        elif any(isinstance(value, dict | list) for value in record.values()):
+            tries, end = tries + 1, at + 1
+        at = end
+
+
+def _lines_of(record: records.Record, text: str, at: int, end: int, number: int) -> Iterator[Logical]:
+    facts = records.facts(record)
+    known: dict[str, int] = {}
+    for line in records.texts(record):
+        if line.field not in known:
+            place = text.find(f'"{line.field}"', at, end)
+            known[line.field] = number + text.count("\n", at, place) if place >= 0 else number
+        yield Logical(known[line.field], line.text, facts, line.lead)
 
 
 # ── key=value ───────────────────────────────────────────────────────────────────────────────────
@@ -105,7 +184,7 @@ _PAIR = re.compile(r'([A-Za-z_@][\w.@/-]{0,60})=("(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|
 def _pairs(text: str) -> dict[str, object] | None:
     """The fields of a logfmt line, or None."""
     found: dict[str, object] = {}
-    at = 0
+    text, at = text.strip(), 0
     while m := _PAIR.match(text, at):
         value = m[2]
         if value[:1] in ('"', "'"):
@@ -117,16 +196,13 @@ def _pairs(text: str) -> dict[str, object] | None:
     return found if at == len(text) and not found.keys().isdisjoint(("msg", "message", "event")) else None
 
 
-def logfmt(lines: Iterator[Numbered]) -> Iterator[Group]:
-    for number, text in lines:
-        record = _pairs(text.strip())
-        yield [Logical(number, text)] if record is None else _of(record, number)
+logfmt = partial(_records, load=_pairs)
 
 
 def is_logfmt(lines: list[str]) -> bool:
     """Whether a third of the first lines are logfmt."""
     some = lines[:40]
-    pairs = sum(1 for line in some if _pairs(line.strip()) is not None)
+    pairs = sum(1 for line in some if _pairs(line) is not None)
     return pairs >= 3 and pairs * 3 >= len(some)
 
 

@@ -26,7 +26,6 @@ NAMES: dict[str, tuple[str, ...]] = {key: tuple(row["names"]) for key, row in _R
 MOST_LINES = 4000  # of one record
 MOST_DICTS = 32
 MOST_NUMBER = 1_000_000
-CAUSE = "\n\nThe above exception was the direct cause of the following exception:\n\n"
 
 Record = Mapping[str, Any]
 
@@ -121,24 +120,10 @@ def measured(record: Record) -> str:
 
 
 def _trace(value: object) -> str:
-    """A traceback as Python prints it; structlog's `dict_tracebacks` has its frames as data."""
-    if isinstance(value, str):
-        return value if "\n" in value or value.startswith("Traceback") else ""
-    if not isinstance(value, list):
-        return ""
-    if all(isinstance(one, str) for one in value):
+    """A traceback as Python prints it, or as a list of its lines."""
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
         return "\n".join(one.rstrip("\n") for one in value[:MOST_LINES])
-    return CAUSE.join(_rendered(one) for one in reversed(value[:8]) if isinstance(one, dict))
-
-
-def _rendered(one: Record) -> str:
-    frames = one.get("frames")
-    lines = [
-        f'  File "{frame.get("filename")}", line {frame.get("lineno")}, in {frame.get("name")}'
-        for frame in (frames[:200] if isinstance(frames, list) else ())
-        if isinstance(frame, dict)
-    ]
-    return "\n".join(["Traceback (most recent call last):", *lines, f"{one.get('exc_type')}: {one.get('exc_value')}"])
+    return value if isinstance(value, str) and ("\n" in value or value.startswith("Traceback")) else ""
 
 
 # ── the fields ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,4 +1,4 @@
-"""The style of a file, learnt from its first lines: the label that each of its lines has in front."""
+"""The style of a file, learned from its first lines: the label that each of its lines has in front."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from postmortem.formats import exports, framing, pasted, records, times
+from postmortem.formats import framing, pasted, records, times
 from postmortem.formats.excerpt import decode, visible
 from postmortem.formats.framing import LINE, Framer, Group, Numbered
 from postmortem.formats.marks import head, marked
@@ -38,6 +38,9 @@ def of(source: Source, stream: Readable) -> Unwrapped | Again:
     first = _peek(stream)
     again = Again(first, stream)
     framer = learn(first) if source.kind in WRAPPED else _journal(first)
+    bare = first.rstrip(b"\r\n")
+    if bare.count(b"\r") >= 3 and b"\n" not in bare:
+        framer = framing.returned
     return Unwrapped(again, framer) if framer is not None else again
 
 
@@ -165,7 +168,7 @@ def _journal(first: bytes) -> Framer | None:
     text = decode(first)
     lines = text[: 1 << 13].split("\n")[:-1]
     pretty = text[:1] in ("{", "[") and lines and records.load(lines[0]) is None
-    return exports.document if pretty and exports.looks(text) else None
+    return framing.export if pretty and framing.is_export(text) else None
 
 
 def _json(text: str, lines: list[str]) -> Framer | None:
@@ -174,4 +177,4 @@ def _json(text: str, lines: list[str]) -> Framer | None:
     several = len(known) >= SEVERAL and len(known) * 2 > known[-1] - known[0] + 1  # among lines of a launcher
     if several or len(known) * 2 > len(found):
         return framing.json_lines
-    return exports.document if text.lstrip()[:1] in ("{", "[") and exports.looks(text) else None
+    return framing.export if text.lstrip()[:1] in ("{", "[") and framing.is_export(text) else None

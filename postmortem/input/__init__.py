@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from postmortem.input.container import Container
 from postmortem.input.ledger import Ledger, build
-from postmortem.input.names import Identity, identify, job_folder
+from postmortem.input.names import Identity, identify
 from postmortem.input.open import divisible, logs_in, open_at, open_sources
 from postmortem.input.piped import held, is_typed, named
 from postmortem.input.streams import Incomplete, Limits, Readable
@@ -21,5 +21,5 @@ from postmortem.input.walk import Collection, collect
 
 __all__ = [
     "Collection", "Container", "Identity", "Incomplete", "Ledger", "Limits", "Readable", "build", "collect",
-    "divisible", "held", "identify", "is_typed", "job_folder", "logs_in", "named", "open_at", "open_sources",
+    "divisible", "held", "identify", "is_typed", "logs_in", "named", "open_at", "open_sources",
 ]  # fmt: skip

@@ -64,16 +64,6 @@ def identify(label: str, path: Path | None = None) -> Identity:
     return Identity(host, rank, local, whole(attempt[1]) if attempt else None, None, _stream(name))
 
 
-def job_folder(label: str) -> str | None:
-    """Return the top folder of a label that names a whole job: a run, a scheduler's job id, a date."""
-    for part in label.split("/")[:-1]:
-        if _is_job(part):
-            return part
-        if _REGEXES["torchrun-folder"].match(part):
-            return None
-    return None
-
-
 def printable(name: bytes) -> str:
     """Return a file name as a terminal and a report can show it: odd bytes and controls as backslash escapes."""
     text = name.decode("utf-8", "backslashreplace")

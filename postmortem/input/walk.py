@@ -38,7 +38,6 @@ class Collection:
 
     containers: tuple[Container, ...]
     skipped: tuple[Skip, ...]
-    roots: tuple[Path, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +52,12 @@ class _Found:
 
 def collect(paths: Sequence[str]) -> Collection:
     """Find the files under files, folders, globs and addresses. Raise PathMissing for a path that does not exist."""
-    here = [path for path in paths if not is_remote(path)]
-    far = [path for path in paths if is_remote(path)]
-    roots = _roots(here)
+    roots = _roots([path for path in paths if not is_remote(path)])
     found: dict[str, _Found] = {}
     for root, prefix in zip(roots, _prefixes(roots), strict=True):
         for item in _walk(root, prefix, inside=roots):
             found.setdefault(item.path, item)  # roots may overlap
-    containers: list[Container] = []
-    skipped: list[Skip] = []
+    rows: list[Container | Skip] = []
     passed_by: list[_Found] = []
     seen: dict[tuple[int, int], str] = {}
     for item in _unique_labels(sorted(found.values(), key=lambda item: (item.label, item.path))):
@@ -69,15 +65,13 @@ def collect(paths: Sequence[str]) -> Collection:
             passed_by.append(item)
             continue
         row = Skip(item.label, 0, item.reason, not item.lost) if item.reason else _open(item, seen)
-        row = _log_by_name(row, meant=item.path in roots)
-        (containers if isinstance(row, Container) else skipped).append(row)  # type: ignore[arg-type]
-    for url in far:
+        rows.append(_log_by_name(row, meant=item.path in roots))
+    for url in (path for path in paths if is_remote(path)):
         for there in find(url, "" if len(paths) == 1 else url.rstrip("/").rpartition("/")[2]):
-            row = _log_by_name(there, meant=isinstance(there, Container) and there.url == url)
-            (containers if isinstance(row, Container) else skipped).append(row)  # type: ignore[arg-type]
-    skipped += [Skip(item.label, _size(item, seen), item.reason, meant=True) for item in passed_by]
-    skipped.sort(key=lambda row: row.path)
-    return Collection(tuple(containers), tuple(skipped), tuple(Path(root) for root in roots))
+            rows.append(_log_by_name(there, meant=isinstance(there, Container) and there.url == url))
+    rows += [Skip(item.label, _size(item, seen), item.reason, meant=True) for item in passed_by]
+    skipped = sorted((row for row in rows if isinstance(row, Skip)), key=lambda row: row.path)
+    return Collection(tuple(row for row in rows if isinstance(row, Container)), tuple(skipped))
 
 
 def _roots(paths: Sequence[str]) -> list[str]:

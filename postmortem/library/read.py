@@ -1,4 +1,4 @@
-"""patterns/**/*.yaml -> Pattern, checked; and Pattern -> Signature, what the scanner looks for.
+"""patterns/**/*.yaml -> Pattern, checked; and Pattern -> Signature, the input of the scanner.
 
     id: kernel-oom-killed-process
     regex: 'Killed process (?P<pid>\\d+) \\((?P<comm>[^)]*)\\)'
@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from postmortem.errors import PatternError
-from postmortem.library import cache as store
 from postmortem.library import files
 from postmortem.library.files import MAX_FILE
 from postmortem.model import Action, Example, Explains, Pattern, ReadsAs, Variant
@@ -97,8 +96,8 @@ def load(*extra: Path) -> Library:
 @lru_cache(maxsize=8)
 def _load(extra: tuple[str, ...]) -> Library:
     roots = (resources.folder("patterns"), *map(Path, extra))
-    post = store.signpost(files.stamp(root) for root in roots)
-    found = store.follow(post) if post else None
+    post = files.signpost(files.stamp(root) for root in roots)
+    found = files.follow(post) if post else None
     return Library(*found) if found else _read(roots, post)
 
 
@@ -111,16 +110,16 @@ def _read(roots: Iterable[Path], post: Path | None) -> Library:
             found.append((path, data))
             digest.update(path.name.encode() + b"\0" + data)
             content.update(f"{path}\0{len(data)}\0".encode("utf-8", "surrogateescape") + data)
-    place = store.place(content)
-    patterns = store.fetch(place)
+    place = files.place(content)
+    patterns = files.fetch(place)
     if patterns is None:
         # the last of an id wins
         read = {pattern.id: pattern for pattern in (parse(data, path) for path, data in found)}
         patterns = dict(sorted(read.items()))
-        store.store(place, patterns)
+        files.store(place, patterns)
     library = Library(patterns, digest.hexdigest()[:16])
     if post:
-        store.point(post, place, library.digest)
+        files.point(post, place, library.digest)
     return library
 
 

@@ -9,10 +9,6 @@ CATEGORIES = (
 )  # fmt: skip
 ROLES = ("cause", "symptom", "confirms", "context")
 SEVERITIES = ("fatal", "error", "warning", "info")
-STATUSES = ("draft", "stable", "deprecated")
-ENTITIES = ("self", "rank", "pid", "gpu", "host", "peer", "missing-ranks", "job")
-JOINS = ("same-pid", "same-rank", "same-host", "same-gpu", "same-group", "peer", "any")
-SPEAKERS = ("rank", "launcher", "kernel", "scheduler", "cluster", "tool")
 STRENGTHS = ("stated", "compared", "ended", "silent")
 TELLS = (  # the meaning of a pattern's line for the reasoning over several ranks
     "exit",  # the launcher's report of one worker's end, by pid or local rank
@@ -44,9 +40,6 @@ TELLS = (  # the meaning of a pattern's line for the reasoning over several rank
     "again",  # the next attempt begins
 )
 CONDITIONS = ("joined", "only-kernel", "first-trouble", "several-hosts")
-LASTS = ("once", "repeated")
-SURVIVALS = ("anyone", "never")
-TOPICS = ("own", "around")
 ACTIONS = (
     "fix-code", "fix-config", "add-memory", "drain-host", "replace-gpu", "check-network", "check-storage", "restart",
     "resubmit", "none",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -50,8 +49,8 @@ class Scenario:
 
     id: str
     title: str
+    story: str  # one sentence about the failure
     job: str  # FILE.FUNCTION in scenarios/
-    story: str = ""  # one sentence about the failure; without it the docstring of the job
     pattern: str | None = None
     category: str | None = None
     culprit: Culprit = "rank"
@@ -84,12 +83,6 @@ class Scenario:
     def function(self) -> str:
         """The name of the job's function."""
         return self.job.partition(".")[2]
-
-    @property
-    def situation(self) -> str:
-        """One sentence about the failure."""
-        functions = (node for node in ast.parse(self.path.read_text()).body if isinstance(node, ast.FunctionDef))
-        return self.story or next(ast.get_docstring(node) or "" for node in functions if node.name == self.function)
 
     @property
     def gloo_only(self) -> bool:

@@ -1,6 +1,6 @@
 """A place for a run: a private folder and, where asked and allowed, a memory cgroup and two hosts joined by a wire.
 
-In: the needs of a scenario. Out: a `Place`, whose every resource carries one tag,
+In: the needs of a scenario. Out: a `Place`. Each of its resources has one tag,
 `postmortem-replay-<pid>-<random>`:
 
     /tmp/postmortem-replay-4711-x7k2/{job,control,logs}        the folder
@@ -8,8 +8,8 @@ In: the needs of a scenario. Out: a `Place`, whose every resource carries one ta
     /run/netns/postmortem-replay-4711-x7k2-a, -b               two network namespaces joined by a veth pair
     REPLAY_TAG=postmortem-replay-4711-x7k2                     in the environment of every process started
 
-so that `close` finds all of it without a list, and `clean_up` finds the remains of a killed run: a folder whose
-lock is free, and everything with its tag. Small file systems (a short /dev/shm, a full disk) and host names are in
+so that `close` finds all of it without a list, and `clean_up` finds the remains of a killed run: a folder with a
+free lock, and everything with its tag. Small file systems (a short /dev/shm, a full disk) and host names are in
 mount and UTS namespaces of their own and need no removal.
 """
 
@@ -50,7 +50,7 @@ class Wants:
     shm_mb: int = 0
     disk_kb: int = 0
     hosts: tuple[str, ...] = ()
-    block: str = ""  # '' | 'all' | 'data-ports': what a packet filter between two hosts drops
+    block: str = ""  # '' | 'all' | 'data-ports': dropped by a packet filter between two hosts
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What may be set in a scenario, of which type and within which range. Nothing else reaches a job, and never as code.
+"""Parameters of a scenario, with types and ranges. Nothing else reaches a job, and never as code.
 
 In: words of a command line (`rank=2`, `megabytes=96`) or values of an incident document, both from strangers.
 Out: typed, checked values; UsageError for a name that the scenario does not take, or a value out of range.

@@ -1,4 +1,4 @@
-"""A scenario and its parameters -> one run of it: what is launched, how, and what it writes."""
+"""A scenario and its parameters -> one run of it: its processes, environment and log layout."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def _story(ran: Ran) -> str:
     who = f" The rank at fault is {plan.rank}." if row.failing and row.culprit == "rank" else ""
     skews = zip(plan.hosts, plan.skews, strict=False)
     clocks = "".join(f" The clock of {host} is {skew:+g} s off." for host, skew in skews if skew)
-    return f"{row.situation}{who}{clocks}"
+    return f"{row.story}{who}{clocks}"
 
 
 def _readme(ran: Ran, command: str) -> str:

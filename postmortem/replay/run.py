@@ -1,4 +1,4 @@
-"""Runs one scenario on real processes and keeps what it wrote.
+"""Runs one scenario on real processes and returns its logs.
 
 In: a `Plan` (a scenario, how it is launched, its parameters).
 Out: inside the context, a `Ran` with the folder of raw logs as a launcher left them, for example

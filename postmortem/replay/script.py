@@ -1,6 +1,6 @@
-"""Writes a scenario as one stand-alone file: the job, the code it shares with the others, and how it is started.
+"""Writes a scenario as one self-contained file: the job, the code it shares with the others, and its launch commands.
 
-In: a plan. Out: the text of a script that needs torch and nothing else, whose first lines read
+In: a plan. Out: the text of a script that needs torch and nothing else. Its first lines read
 
     Run it like this:
         torchrun --nproc-per-node=4 --nnodes=1 slow_rank.py --rank 1 --step 8
@@ -12,6 +12,7 @@ import ast
 import shlex
 from collections.abc import Iterator
 
+from postmortem.replay import parameters
 from postmortem.replay.catalogue import JOBS, Scenario
 from postmortem.replay.plan import Plan
 
@@ -27,19 +28,21 @@ ACTS = {
 def write(plan: Plan, name: str) -> str:
     """Return the whole file, for the name under which it will be saved."""
     commands = "\n".join(f"    {line}" for line in launch(plan, name))
-    head = f'#!/usr/bin/env python3\n"""{plan.scenario.situation}\n\nRun it like this:\n\n{commands}\n"""\n\n'
+    head = f'#!/usr/bin/env python3\n"""{plan.scenario.story}\n\nRun it like this:\n\n{commands}\n"""\n\n'
     return head + source(plan.scenario)
 
 
 def source(row: Scenario) -> str:
     """Return the job and the shared code as one module."""
-    shared, jobs = (JOBS / "trainer.py").read_text(), row.path.read_text()
-    shared_tree, tree = ast.parse(shared), ast.parse(jobs)
+    trainer = JOBS / "trainer.py"
+    shared, jobs = trainer.read_text(), row.path.read_text()
+    shared_tree, tree = ast.parse(shared, trainer), ast.parse(jobs, row.path)
     needed = _needed(tree, row.function)
     used = {each.id for node in (*shared_tree.body, *needed) for each in ast.walk(node) if isinstance(each, ast.Name)}
     imports = {line for node in (*shared_tree.body, *tree.body) for line in _imports(node, used - {"trainer"})}
     start = max(node.end_lineno or 0 for node in shared_tree.body if isinstance(node, ast.Import | ast.ImportFrom))
-    own = "".join(f", {name}={value!r}" for name, value in row.arguments.items())
+    # not the common ones: `rank=3` in a line of a traceback would be read as the rank that raised it
+    own = "".join(f", {name}={value!r}" for name, value in row.arguments.items() if name not in parameters.COMMON)
     parts = [
         "from __future__ import annotations\n\n" + "\n".join(sorted(imports)),
         "\n".join(shared.splitlines()[start:]).strip(),
@@ -78,7 +81,7 @@ def _needed(tree: ast.Module, function: str) -> set[ast.stmt]:
 
 
 def launch(plan: Plan, name: str) -> list[str]:
-    """Return the command lines, and as comments what they need around them and what is done to the job."""
+    """Return the command lines, and as comments their surroundings and the actions from outside."""
     options = [
         word
         for key, value in plan.arguments.items()
@@ -111,7 +114,7 @@ def _by_hand(plan: Plan, name: str, options: list[str], rank: int) -> str:
 
 
 def _around(plan: Plan) -> list[str]:
-    """Return what the host must provide: most of it needs root."""
+    """Return the resources that the host must provide: most of them need root."""
     wants = plan.wants
     dropped = "all incoming packets" if wants.block == "all" else "ports 32768 to 60999"
     scope = f"systemd-run --scope -p MemoryMax={wants.memory_mb}M -p MemorySwapMax=0 bash"

@@ -1,6 +1,6 @@
 """Runs a scenario, analyzes its logs with the same code as any other logs, and compares the verdicts.
 
-In: an `Order` (scenario, arguments, ranks, backend, expected verdict). Out: a `Result`, whose JSON reads
+In: an `Order` (scenario, arguments, ranks, backend, expected verdict). Out: a `Result`, as JSON
 
     {"scenario": "slow-rank", "outcome": "reproduced", "text": "Reproduced: ...", "arguments": {"rank": 1},
      "expected": {"pattern": "rank-never-arrived", "category": "hang", "ranks": [1]}, "found": {...}, ...}

@@ -26,17 +26,17 @@ NAMES = (("a", "A"), ("b", "B"))
 Comparison = Mapping[str, Any]
 
 
-def render(found: Comparison, form: str, width: int = 80, colour: bool = False) -> str:
+def render(found: Comparison, form: str, width: int = 80, color: bool = False) -> str:
     """Return the comparison in one of FORMS."""
     if form == "json":
         return plain.harmless(plain.dump(found, indent=1, order=False)) + "\n"
     if form == "html":
         return _html(found)
-    return _markdown(found) if form == "md" else _terminal(found, width, colour)
+    return _markdown(found) if form == "md" else _terminal(found, width, color)
 
 
-def _terminal(found: Comparison, width: int, colour: bool) -> str:
-    page = Page(width, colour)
+def _terminal(found: Comparison, width: int, color: bool) -> str:
+    page = Page(width, color)
     page.lines.append(page.paint("DIFFERENT", "doubt") if found["differs"] else page.paint("NO DIFFERENCE", "good"))
     page.blank()
     page.paragraph(text.sentence(found["headline"], 1000), "bold")
@@ -90,7 +90,7 @@ def _markdown(found: Comparison) -> str:
         for row in found["differences"]
     ]
     if rows:
-        blocks.append(f"## What differs\n\n{table('what | A | B | in words', rows)}")
+        blocks.append(f"## Differences\n\n{table('item | A | B | in words', rows)}")
     for side, name in reversed(NAMES):
         lines = [line for line in found["lines"] if line["only_in"] == side]
         for place, line in enumerate(lines):

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from postmortem.errors import PostmortemError
-from postmortem.model.frame import categories
 from postmortem.report import json as plain
 from postmortem.report import lanes, text, view
-from postmortem.report.events import Place, frame
+from postmortem.report.events import Row, frame, read_events
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -149,86 +150,59 @@ def render_parquet(incident: view.Incident) -> bytes:
 def render_trace(incident: view.Incident) -> str:
     """Return the JSON object form of the trace event format, for ui.perfetto.dev, chrome://tracing or speedscope.
 
-    Hosts are processes, ranks are threads. Times are microseconds from the first event. The lifetime of each rank,
-    first line to last, is a slice; each event is an instant, the decisive one across all lanes.
+    Hosts are processes, ranks are threads (0: the host's own). Times are microseconds from the first event. The
+    lifetime of each rank, first line to last, is a slice; each event is an instant, the decisive one across all lanes.
     """
     document = incident.document
-    rows = _timed(frame(incident), *lanes.decisive(document))
+    decisive, culprit = lanes.decisive(document)
+    rows = [
+        row._replace(rank=culprit) if row.rank is None and row.place == decisive else row
+        for row in read_events(incident, ordered=True)
+        if math.isfinite(row.time)
+    ]
+    rows.sort(key=lambda row: (row.host, _thread(row), row.time, row.address))
+    begin = min((row.time for row in rows), default=0.0)
+    processes = {host: number for number, host in enumerate(dict.fromkeys(row.host for row in rows), 1)}
+    times: dict[tuple[int, int], list[int]] = {}
+    instants = []
+    dumped = cache(_dumped)  # most values are those of many events
+    for row in rows:
+        process, thread, time = processes[row.host], _thread(row), round((row.time - begin) * 1e6)
+        times.setdefault((process, thread), []).append(time)
+        name = text.line(text.line(row.pattern or text.line(row.text, 60) or row.kind or "line", 80), 80)
+        severity = dumped(row.severity)
+        instants.append(
+            f'{{"ph":"i","pid":{process},"tid":{thread},"ts":{time},"s":"{"g" if row.place == decisive else "t"}",'
+            f'"name":{dumped(name)},"cat":{severity},"args":{{"text":{dumped(text.line(row.text, 400))},'
+            f'"where":{dumped(row.address)},"severity":{severity},"uncertainty_s":{dumped(row.sigma)}}}}}'
+        )
     states = {item.get("rank"): view.known(item.get("state")) for item in view.rows(document.get("ranks"))}
-    events = [*map(_dumped, (*_names(rows), *_lifetimes(rows, states))), *_instants(rows)]
+    slices = [
+        *(_meta("process_name", pid, 0, text.line(host, 120) or "no host") for host, pid in processes.items()),
+        *(_meta("thread_name", pid, tid, f"rank {tid - 1}" if tid else "host") for pid, tid in times),
+        *(
+            {
+                **{"ph": "X", "pid": pid, "tid": tid, "ts": found[0], "dur": max(found[-1] - found[0], 1)},
+                **{"name": f"rank {tid - 1}", "cat": "life"},
+                "args": {"state": states.get(tid - 1) or "unknown"},
+            }
+            for (pid, tid), found in times.items()
+            if tid
+        ),
+    ]
+    start = min((row.time for row in rows if _CALENDAR[0] <= row.time < _CALENDAR[1]), default=None)
     head = {
         "tool": "postmortem",
         "headline": text.sentence(view.headline(document)),
-        "start": min(filter(None, iso(moments(rows["time"]))), default=None),
+        "start": None if start is None else f"{text.utc(start, '%Y-%m-%dT%H:%M:%S.%f')}Z",
     }
-    listed = ",\n".join(events)
+    listed = ",\n".join([*map(_dumped, slices), *instants])
     return f'{{"displayTimeUnit":"ms","otherData":{plain.dump(head, order=False)},"traceEvents":[\n{listed}\n]}}\n'
 
 
-def _timed(rows: pd.DataFrame, decisive: Place, culprit: int | None) -> pd.DataFrame:
-    """Return the events with a time by host, rank and time, with the numbers of the format: `pid` of a host, `tid` of
-    a rank (0 for the host), `ts` in microseconds. `decisive` is the line of the verdict."""
-    source, line = decisive
-    rows = rows[rows["time"].notna()].copy()
-    number = rows["line"].isna() if line is None else (rows["line"] == line).fillna(False)
-    rows["decisive"] = (rows["source"] == source) & number.astype(bool)
-    if culprit is not None:
-        rows["rank"] = rows["rank"].mask(rows["decisive"] & rows["rank"].isna(), culprit)
-    rows["tid"] = (rows["rank"] + 1).fillna(0).astype("int64")
-    known = rows["line"].astype(object).where(rows["line"].notna(), "")
-    both = zip(rows["source"].tolist(), known.tolist(), strict=True)
-    rows["address"] = categories([f"{place}:{number}" if number != "" else place for place, number in both])
-    rows = rows.sort_values(["host", "tid", "time", "address"], kind="stable", ignore_index=True)
-    rows["pid"] = rows["host"].cat.remove_unused_categories().cat.codes.astype("int64") + 1
-    rows["ts"] = ((rows["time"] - rows["time"].min()) * 1e6).round().astype("int64")
-    return rows
-
-
-def _names(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    named, pids, threads = (rows[name].tolist() for name in ("host", "pid", "tid"))
-    hosts = dict.fromkeys(zip(named, pids, strict=True))
-    ranks = dict.fromkeys(zip(pids, threads, strict=True))
-    return [
-        *(_meta("process_name", pid, 0, text.line(host, 120) or "no host") for host, pid in hosts),
-        *(_meta("thread_name", pid, tid, f"rank {tid - 1}" if tid else "host") for pid, tid in ranks),
-    ]
+def _thread(row: Row) -> int:
+    return 0 if row.rank is None else row.rank + 1
 
 
 def _meta(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "pid": process, "tid": thread, "name": kind, "args": {"name": name}}
-
-
-def _lifetimes(rows: pd.DataFrame, states: dict[Any, str]) -> list[dict[str, Any]]:
-    own = rows[rows["tid"] > 0].groupby(["pid", "tid"], sort=False)["ts"]
-    spans = own.agg(["min", "max"]).reset_index().to_numpy().tolist()
-    return [
-        {
-            **{"ph": "X", "pid": process, "tid": thread, "ts": first, "dur": max(last - first, 1)},
-            **{"name": f"rank {thread - 1}", "cat": "life"},
-            "args": {"state": states.get(thread - 1) or "unknown"},
-        }
-        for process, thread, first, last in spans
-    ]
-
-
-def _instants(rows: pd.DataFrame) -> list[str]:
-    names = [
-        _dumped(text.line(text.line(pattern or text.line(word, 60) or kind or "line", 80), 80))
-        for pattern, word, kind in zip(rows["pattern"], rows["text"], rows["kind"], strict=True)
-    ]
-    severities = cells(rows["severity"], _dumped)
-    columns = (
-        *(rows[name].tolist() for name in ("pid", "tid", "ts")),
-        ["g" if decisive else "t" for decisive in rows["decisive"]],
-        names,
-        severities,
-        cells(rows["text"], lambda word: _dumped(text.line(word or "", 400))),
-        cells(rows["address"], _dumped),
-        severities,
-        cells(rows["sigma"], _dumped),
-    )
-    line = (
-        '{"ph":"i","pid":%d,"tid":%d,"ts":%d,"s":"%s","name":%s,"cat":%s,'
-        '"args":{"text":%s,"where":%s,"severity":%s,"uncertainty_s":%s}}'
-    )
-    return list(map(line.__mod__, zip(*columns, strict=True)))

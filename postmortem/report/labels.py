@@ -14,7 +14,7 @@ CATEGORIES = {name: name.replace("-", " ") for name in vocabulary.CATEGORIES} | 
     "ddp-usage": "DDP usage",
 }
 CONFIDENCE = {
-    "established": (3, "a log line says so, and the logs prove who failed"),
+    "established": (3, "a log line names the cause, and the logs prove who failed"),
     "supported": (2, "the evidence points here; an alternative remains"),
     "hypothesis": (1, "the best explanation of thin evidence"),
 }

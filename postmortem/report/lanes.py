@@ -27,6 +27,7 @@ _PREFIX = re.compile(r"^(\s*\[[^\]]*\]:?)*\s*")
 _DIGITS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 Source = tuple[str, int | None]  # host and rank
 Key = tuple[str, ...]  # the property that all events of a lane share
+LaneKey = Callable[[str, int | None], Key]
 Span = tuple[float, float]
 
 
@@ -197,7 +198,7 @@ def _overview(timed: list[Row], whole: Span) -> tuple[tuple[float, str], ...]:
 # ── lanes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _lane_keys(document: view.Document, sources: Iterable[Source]) -> tuple[Callable[[str, int | None], Key], str]:
+def _lane_keys(document: view.Document, sources: Iterable[Source]) -> tuple[LaneKey, str]:
     """Return a function for the lane of a host and a rank, and a note: every rank alone if that fits, else ranks of
     identical behavior together, by host or over all hosts."""
     found = view.part(view.part(document, "verdict"), "culprit")
@@ -223,11 +224,7 @@ def _lane_keys(document: view.Document, sources: Iterable[Source]) -> tuple[Call
 
 
 def _lanes(
-    document: view.Document,
-    found: Mapping[Source, list[Row]],
-    named: Callable[[str, int | None], Key],
-    span: float,
-    decisive: Place,
+    document: view.Document, found: Mapping[Source, list[Row]], named: LaneKey, span: float, decisive: Place
 ) -> list[Lane]:
     """Return the lanes by host; the host's own lane first, its ranks by number."""
     state = {item.get("rank"): str(item.get("state")) for item in view.rows(document.get("ranks"))}

@@ -57,7 +57,7 @@ def _described(picture: lanes.Picture) -> str:
     where = "" if picture.zero is None else f" The decisive line is at {_decisive(picture)} UTC."
     span = f"{text.clock(picture.start, 0)} to {text.clock(picture.end, 0)} UTC"
     size = f"{text.plural(picture.events, 'event')} on {text.plural(len(picture.lanes), 'lane')}"
-    return f"{size}, {span}.{where} The table below says the same in words."
+    return f"{size}, {span}.{where} The table below lists the main events."
 
 
 def _decisive(picture: lanes.Picture) -> str:

@@ -1,6 +1,6 @@
 """The verdict on a terminal: short, aligned, readable at 80 columns, without color, in a CI log.
 
-    INCIDENT  host memory · established (a log line says so, and the logs prove who failed)
+    INCIDENT  host memory · established (a log line names the cause, and the logs prove who failed)
 
     Rank 3 on node-b was killed by the kernel's OOM killer at 21:13:48; …
 
@@ -21,10 +21,10 @@ PAINT = {"bold": "1", "dim": "2", "cause": "1;31", "good": "1;32", "doubt": "1;3
 TONE = {"incident": "cause", "recovered": "doubt", "healthy": "good", "undetermined": "doubt"}
 
 
-def render_terminal(incident: view.Incident, *, width: int = 80, colour: bool = False, report: str = "") -> str:
+def render_terminal(incident: view.Incident, *, width: int = 80, color: bool = False, report: str = "") -> str:
     """Return the verdict; `report` is the path of the report, named last."""
     document = incident.document
-    page = Page(width, colour)
+    page = Page(width, color)
     verdict = view.part(document, "verdict")
     page.head(document)
     page.blank()
@@ -59,8 +59,8 @@ def _missing(item: dict[str, object]) -> str:
 class Page:
     """Lines for a terminal of this width, between 40 and 120 columns."""
 
-    def __init__(self, width: int, colour: bool) -> None:
-        self.width, self.colour, self.lines = max(min(width, 120), 40), colour, list[str]()
+    def __init__(self, width: int, color: bool) -> None:
+        self.width, self.color, self.lines = max(min(width, 120), 40), color, list[str]()
 
     def text(self) -> str:
         return "\n".join(line.rstrip() for line in self.lines) + "\n"
@@ -70,7 +70,7 @@ class Page:
             self.lines.append("")
 
     def paint(self, words: str, tone: str) -> str:
-        return f"\x1b[{PAINT[tone]}m{words}\x1b[0m" if self.colour and words and tone in PAINT else words
+        return f"\x1b[{PAINT[tone]}m{words}\x1b[0m" if self.color and words and tone in PAINT else words
 
     def head(self, document: view.Document) -> None:
         """Add the outcome, the category and the confidence, whose meaning is omitted where it does not fit."""

@@ -45,7 +45,7 @@ class Line:
 
     number: int | None
     text: str
-    decisive: bool = False
+    decisive: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +222,11 @@ def _excerpt(item: dict[str, Any]) -> list[Line]:
     context = words(item.get("context"))
     at = min(max(whole(item.get("context_before")) or 0, 0), len(context))
     before, after = context[:at][-MAX_CONTEXT:], context[at + 1 :][:MAX_CONTEXT]
-    start = None if number is None else number - len(before)
-    lines = [Line(None if start is None else start + i, content) for i, content in enumerate(before)]
-    lines.append(Line(number, known(item.get("text")), decisive=True))
-    lines += [Line(None if number is None else number + 1 + i, content) for i, content in enumerate(after)]
-    return lines
+    contents = [*before, known(item.get("text")), *after]
+    return [
+        Line(None if number is None else number - len(before) + i, content, decisive=i == len(before))
+        for i, content in enumerate(contents)
+    ]
 
 
 def steps(document: Document, key: str = "chain") -> list[Step]:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from postmortem.align import Timeline
-from postmortem.diagnose import blame, life
+from postmortem.diagnose import blame, liveness
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.processes import Process
@@ -17,6 +17,7 @@ from postmortem.diagnose.solution import Solution
 from postmortem.diagnose.wording import capital, iso, listed
 from postmortem.model import Clock, Event, RankState, Source
 from postmortem.model.contract import incident as contract
+from postmortem.model.contract import processes as rows
 from postmortem.model.contract.verdict import Attempt
 from postmortem.say import headline
 
@@ -30,15 +31,15 @@ TIMES = ("once", "twice", "three times", "four times", "five times", "six times"
 # ── processes and ranks ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def processes(solution: Solution, collectives: Mapping[int, str]) -> list[contract.Process]:
+def processes(solution: Solution, collectives: Mapping[int, str]) -> list[rows.Process]:
     """A row for each process of the attempt that the verdict is about, the culprits first."""
-    rows = sorted(solution.case.processes, key=lambda p: p.rank not in solution.ranks)
+    found = sorted(solution.case.processes, key=lambda p: p.rank not in solution.ranks)
     return [
-        _process(solution.case, p, collectives.get(-1 if p.rank is None else p.rank)) for p in rows[:MOST_PROCESSES]
+        _process(solution.case, p, collectives.get(-1 if p.rank is None else p.rank)) for p in found[:MOST_PROCESSES]
     ]
 
 
-def _process(case: Case, p: Process, last_collective: str | None) -> contract.Process:
+def _process(case: Case, p: Process, last_collective: str | None) -> rows.Process:
     return {
         "role": p.role,
         "attempt": case.attempt,
@@ -62,22 +63,22 @@ def _process(case: Case, p: Process, last_collective: str | None) -> contract.Pr
         "end_kind": p.end.kind if p.end else None,
         "exit_code": p.end.code if p.end else None,
         "signal": (p.end.signal or None) if p.end else None,
-        "end_stated_by": _line(p.end.told_by) if p.end and p.end.told_by else None,
+        "end_stated_by": _line(p.end.stated_by) if p.end and p.end.stated_by else None,
         "error": _line(p.error) if p.error else None,
         "finished": p.finished,
     }
 
 
-def _line(e: Event) -> contract.LastLine:
+def _line(e: Event) -> rows.LastLine:
     return {"source": e.where.source, "line": e.where.shown}
 
 
 def ranks(solution: Solution, collectives: Mapping[int, str]) -> list[contract.Rank]:
     """A row for each rank: state, how it ended, how far it came, and a sentence why."""
     symptoms = _symptoms(solution)
-    rows = [p for p in solution.case.processes if p.rank is not None][:MOST_RANKS]
+    found = [p for p in solution.case.processes if p.rank is not None][:MOST_RANKS]
     return [
-        _rank(solution, p, p.rank, symptoms.get(p.rank), collectives.get(p.rank)) for p in rows if p.rank is not None
+        _rank(solution, p, p.rank, symptoms.get(p.rank), collectives.get(p.rank)) for p in found if p.rank is not None
     ]
 
 
@@ -129,7 +130,7 @@ def _state(solution: Solution, p: Process, rank: int, symptom: Claim | None) -> 
 # ── runs and attempts ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def runs(solution: Solution) -> list[contract.Run]:
+def runs(solution: Solution) -> list[rows.Run]:
     """A row for each launch, oldest first: attempts of one launcher, or those that nothing separates, are one run."""
     found: list[tuple[set[int], list[Solution]]] = []
     for s in _each(solution):
@@ -141,7 +142,7 @@ def runs(solution: Solution) -> list[contract.Run]:
     return [_run(solution.job, launchers, members) for launchers, members in found]
 
 
-def _run(job: str | None, launchers: set[int], members: Sequence[Solution]) -> contract.Run:
+def _run(job: str | None, launchers: set[int], members: Sequence[Solution]) -> rows.Run:
     last = members[-1]
     return {
         "job": job,
@@ -193,10 +194,10 @@ def _ended(s: Solution) -> str | None:
     if len(ends) == 1:
         return ends.pop()
     if s.outcome == "healthy":
-        return "finished" if s.case.all_finished or life.all_done(s.case) else "at work to its last line"
+        return "finished" if s.case.all_finished or liveness.all_done(s.case) else "at work to its last line"
     if s.root is not None and s.root.pattern.category == "scheduler":
         return "stopped by the scheduler"
-    others = [verb for _, verb in s.victims.told()]
+    others = [verb for _, verb in s.victims.by_fate()]
     return f"the others {listed(others)}" if others else None
 
 

@@ -123,7 +123,7 @@ def _filled(form: str, parts: Mapping[str, str]) -> str:
 
 def _parts(case: Case, root: Claim, subject: str, ranks: tuple[int, ...]) -> dict[str, str]:
     """The names for a pattern's `headline`, beside {code} and {time}."""
-    e, end = root.event, endings.told(root.event)
+    e, end = root.event, endings.reported(root.event)
     many = len(ranks) > 1
     done = bool(ranks) and case.finished >= set(ranks) and end is not None and end.kind == "crash"
     return {
@@ -191,7 +191,7 @@ def _quoted(text: str, bare: bool = True) -> str:
 def _effects(victims: Victims, text: str) -> str:
     """`; rank 0 lost the connection and 2 other ranks were stopped by the launcher`."""
     parts = []
-    for ranks, verb in victims.told():
+    for ranks, verb in victims.by_fate():
         if verb not in text and not (verb == "timed out" and " waited in " in text):
             parts.append(f"rank {ranks[0]} {verb}" if len(ranks) == 1 else f"{len(ranks):,} other ranks {verb}")
     return "; " + listed(parts) if parts else ""
@@ -227,7 +227,7 @@ def _suffered(solution: Solution, root: Claim) -> str:
 
 def _victims(solution: Solution) -> list[str]:
     """`ranks 1 and 2 timed out`"""
-    return [f"{ranks_text(ranks)} {verb}" for ranks, verb in solution.victims.told()]
+    return [f"{ranks_text(ranks)} {verb}" for ranks, verb in solution.victims.by_fate()]
 
 
 def _late_failures(solution: Solution) -> str:

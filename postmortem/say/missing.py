@@ -58,7 +58,7 @@ class Open:
     @property
     def end(self) -> Ending | None:
         """How the process at fault ended, by the decisive line or the launcher."""
-        stated = endings.told(self.root.event) if self.root is not None else None
+        stated = endings.reported(self.root.event) if self.root is not None else None
         own = (end for r in self.ranks if (end := self.case.end_of(r)) is not None)
         return stated or next(own, None)
 

@@ -85,7 +85,7 @@ def _joins(solution: Solution, root: Claim) -> Iterator[str]:
 
 
 def _effects(solution: Solution, root: Claim) -> Iterator[str]:
-    for ranks, verb in solution.victims.told():
+    for ranks, verb in solution.victims.by_fate():
         yield f"{capital(ranks_text(ranks))} {verb}."
     other = order.first_elsewhere(root, (link.effect for link in solution.account.links))
     if other is not None:
@@ -100,7 +100,8 @@ def _rootless(solution: Solution) -> list[str]:
         return solution.unread.told()
     if solution.outcome == "healthy":
         handled = [f"{c.event.where}: {c.because}" for c in solution.claims if c.role == "context" and c.because]
-        return handled[:5] or ["No line reports a failure, and no launcher reports a failed rank."]
+        no_failure = "No line reports a failure, and no launcher reports a failed rank."
+        return list(dict.fromkeys(handled))[:5] or [no_failure]
     first: dict[str, Claim] = {}
     for c in loudest(solution):
         first.setdefault(c.pattern.id, c)
@@ -133,7 +134,7 @@ def alternatives(solution: Solution) -> list[Alternative]:
     if root is None:
         return []
     rows = []
-    end = endings.told(root.event) if root.strength == "ended" else None
+    end = endings.reported(root.event) if root.strength == "ended" else None
     if end is not None and end.kind == "kill":  # a SIGKILL without a sender is most often the kernel's
         why = "the kernel log shows no kill of this process"
         if not solution.case.has_kernel_log:

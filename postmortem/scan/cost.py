@@ -8,10 +8,8 @@ One bad gate halves the speed of all of them: `loss`, `NCCL INFO ` or `Rank ` ar
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
 
-from postmortem.library import Signature
 from postmortem.scan.engine import Engine
 from postmortem.system import forms
 
@@ -76,26 +74,3 @@ def _bars(rng: random.Random, step: int) -> bytes:
 def cost(engine: Engine, corpus: bytes) -> float:
     """Return the callbacks of the engine for each MiB of `corpus`: 0 for good gates, a slower scan from 20 on."""
     return len(engine.find(corpus)) / (len(corpus) / (1 << 20))
-
-
-def slowness(signature: Signature, corpus: bytes, runs: int = 5) -> float:
-    """Return the scan time of a few ordinary gates with this one, relative to without it. A good gate: below 1.5."""
-    base = [Signature(f"base-{n}", gate) for n, gate in enumerate(_ORDINARY)]
-    without, with_it = Engine.compile(base, cache=False), Engine.compile([*base, signature], cache=False)
-    return min(_time(with_it, corpus) for _ in range(runs)) / min(_time(without, corpus) for _ in range(runs))
-
-
-_ORDINARY = (
-    "Killed process [0-9]",
-    "Watchdog caught collective operation timeout",
-    "CUDA out of memory",
-    "Connection reset by peer",
-    "Fatal Python error: ",
-    "Traceback \\(most recent call last\\)",
-)
-
-
-def _time(engine: Engine, corpus: bytes) -> float:
-    start = time.process_time()
-    engine.find(corpus)
-    return time.process_time() - start

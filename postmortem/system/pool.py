@@ -54,7 +54,7 @@ INTERRUPTED = Failure("interrupted")
 
 
 class Place(NamedTuple):
-    """Where tasks go: `submit(work, bundle, seconds)`. `stop` ends what still runs."""
+    """An engine for tasks: `submit(work, bundle, seconds)`. `stop` ends the running ones."""
 
     submit: Callable[[Callable[..., Any], tuple[Any, ...], float], Future[Any]]
     stop: Callable[[], None]
@@ -287,8 +287,7 @@ def dask(address: str) -> Iterator[Executor]:
         client: Any = Client(address, timeout=ANSWER)
     except (OSError, ValueError, TimeoutError) as error:
         raise UsageError(
-            f"no Dask scheduler answers at {address}: {str(error)[:200]}",
-            "give it like this: tcp://10.0.0.7:8786",
+            f"no Dask scheduler answers at {address}: {str(error)[:200]}", "give it like this: tcp://10.0.0.7:8786"
         ) from None
     try:
         if not client.scheduler_info()["workers"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -12,22 +13,8 @@ from postmortem.library import Library, load
 from postmortem.model import Example, Pattern
 
 WIDTH = 100
-ROLE_MEANS = {
-    "cause": "may be the root cause: the line states the failure",
-    "symptom": "follows from something on another rank or host",
-    "confirms": "supports a cause and states the culprit",
-    "context": "never a root cause",
-}
-ENTITY_MEANS = {
-    "self": "The rank that printed it",
-    "rank": "The rank it names, not the one that printed it",
-    "pid": "The process whose pid it names",
-    "gpu": "The GPU it names",
-    "host": "The host it names, or the host of its log",
-    "peer": "The other side of the connection, not the rank that printed it",
-    "missing-ranks": "The ranks that were missing, not the one that printed it",
-    "job": "The whole job: no rank is to blame",
-}
+TEXTS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("texts.toml").read_text())
+ROLE_MEANS, ENTITY_MEANS = TEXTS["role"], TEXTS["entity"]
 
 
 def find(pattern_id: str, folders: Iterable[Path] = ()) -> Pattern:

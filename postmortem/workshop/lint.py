@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +24,7 @@ from postmortem.model import Pattern, Variant
 from postmortem.scan import Engine, gate_of
 from postmortem.scan.cost import cost, healthy
 from postmortem.system import resources
-from postmortem.workshop.catalogue import require
+from postmortem.workshop.catalogue import TEXTS, require
 
 MAX_REGEX = 2000
 MIN_LETTERS = 5
@@ -47,24 +46,10 @@ class Remark(NamedTuple):
         return f"{self.path}: {self.message} [{self.lint}]\n    {self.fix}"
 
 
-@dataclass(frozen=True, slots=True)
-class Lint:
+class Lint(NamedTuple):
     name: str
     fix: str
     check: Check
-
-
-LINTS: list[Lint] = []
-
-
-def lint(fix: str) -> Callable[[Check], Check]:
-    """Register a lint with the sentence that describes the remedy."""
-
-    def register(check: Check) -> Check:
-        LINTS.append(Lint(check.__name__.replace("_", "-"), fix, check))
-        return check
-
-    return register
 
 
 def run(folders: tuple[Path, ...] = (), ids: tuple[str, ...] = ()) -> list[Remark]:
@@ -83,7 +68,7 @@ def run(folders: tuple[Path, ...] = (), ids: tuple[str, ...] = ()) -> list[Remar
 def check(pattern: Pattern, library: Library) -> list[Remark]:
     """Run every lint over one pattern."""
     return [
-        Remark(pattern.path, one.name, message, one.fix) for one in LINTS for message in one.check(pattern, library)
+        Remark(pattern.path, lint.name, message, lint.fix) for lint in LINTS for message in lint.check(pattern, library)
     ]
 
 
@@ -111,7 +96,6 @@ def _remarked(remarks: list[Remark]) -> Iterator[None]:
         remarks.append(Remark(place, "loads", message, e.hint))
 
 
-@lint("rename the file, or the id: both read as “we saw …”, in small letters with dashes")
 def id_is_the_file_name(p: Pattern, library: Library) -> Iterator[str]:
     if p.id != Path(p.path).stem:
         yield f"the id {p.id} is not the file's name"
@@ -119,7 +103,6 @@ def id_is_the_file_name(p: Pattern, library: Library) -> Iterator[str]:
         yield f"the id {p.id} is not small letters, digits and dashes"
 
 
-@lint("put it into patterns/<family>/<id>.yaml, the family in small letters with dashes")
 def folder_is_the_family(p: Pattern, library: Library) -> Iterator[str]:
     folder = Path(p.path).parent
     is_root = any(other.path.startswith(f"{folder}/{other.family}/") for other in library.patterns.values())
@@ -127,26 +110,22 @@ def folder_is_the_family(p: Pattern, library: Library) -> Iterator[str]:
         yield f"{folder.name} is not a family"
 
 
-@lint("write one or two sentences for an engineer at 3 a.m.")
 def has_what_and_why(p: Pattern, library: Library) -> Iterator[str]:
     for key in ("title", "what", "why"):
         if not getattr(p, key):
             yield f"`{key}` is empty"
 
 
-@lint("choose the category of the failure, or another role")
 def cause_has_a_category(p: Pattern, library: Library) -> Iterator[str]:
     if p.role == "cause" and p.category is None:
         yield "a cause without a category"
 
 
-@lint("add `actions: [{kind: …, text: …}]`; kind `none` with a reason will do")
 def cause_has_an_action(p: Pattern, library: Library) -> Iterator[str]:
     if p.role == "cause" and not any(a.text for a in p.actions):
         yield "a cause without an action"
 
 
-@lint("name an existing pattern, or leave the link out")
 def explains_what_exists(p: Pattern, library: Library) -> Iterator[str]:
     for link in p.explains:
         if link.id not in library.patterns:
@@ -155,7 +134,6 @@ def explains_what_exists(p: Pattern, library: Library) -> Iterator[str]:
             yield "explains itself"
 
 
-@lint("name a scenario that `postmortem replay --list` shows, or leave it out")
 def replay_exists(p: Pattern, library: Library) -> Iterator[str]:
     from postmortem.replay.catalogue import BY_ID
 
@@ -163,7 +141,6 @@ def replay_exists(p: Pattern, library: Library) -> Iterator[str]:
         yield f"replay {p.replay} is no scenario"
 
 
-@lint("add a real line, and under `no_match` the nearest line that is something else, with `because`")
 def examples_both_ways(p: Pattern, library: Library) -> Iterator[str]:
     if not any(e.text or e.incident for e in p.matches):
         yield "no example under `match`"
@@ -171,7 +148,6 @@ def examples_both_ways(p: Pattern, library: Library) -> Iterator[str]:
         yield "no example under `no_match`"
 
 
-@lint("make the example, its `captures` and the regex agree; `postmortem patterns test` shows more")
 def examples_fit_the_regex(p: Pattern, library: Library) -> Iterator[str]:
     groups = {g for v in p.variants for g in re.findall(r"\(\?P<(\w+)>", v.regex)}
     for number, example in enumerate(p.matches):
@@ -180,7 +156,6 @@ def examples_fit_the_regex(p: Pattern, library: Library) -> Iterator[str]:
                 yield f"match[{number}] captures {name}, which is no group of the regex"
 
 
-@lint("add the origin of the line (`from:`), or cite the emitter (`references:`), or set `status: draft`")
 def stable_has_a_source(p: Pattern, library: Library) -> Iterator[str]:
     if p.status == "stable" and not p.references and not any(e.origin or e.incident for e in p.matches):
         yield "stable without a source"
@@ -222,7 +197,6 @@ def _refusal(signature: Signature) -> str:
     return ""
 
 
-@lint("fix the expression; `variants` take other wordings")
 def regex_compiles(p: Pattern, library: Library) -> Iterator[str]:
     for name, v in _wordings(p):
         try:
@@ -234,7 +208,6 @@ def regex_compiles(p: Pattern, library: Library) -> Iterator[str]:
             yield f"{name} has {len(v.regex)} characters"
 
 
-@lint("bound what repeats ({0,200}), make neighbours disjoint ([^)]* before \\)), never nest repeats")
 def regex_is_linear(p: Pattern, library: Library) -> Iterator[str]:
     texts = [line for e in p.matches for line in e.text.splitlines()[:3]]
     for name, v in _wordings(p):
@@ -243,14 +216,12 @@ def regex_is_linear(p: Pattern, library: Library) -> Iterator[str]:
             yield f"{name}: a line ten times as long takes {growth.ratio:.0f} times as long ({spent})"
 
 
-@lint("write a `gate` beside it without look-around, back-reference, possessive or atomic group, or repeat above 1000")
 def gate_compiles(p: Pattern, library: Library) -> Iterator[str]:
     for name, v in _wordings(p):
         if not v.on and (refusal := _refusal(Signature(p.id, v.gate or v.regex, v.regex))):
             yield f"{name}: {refusal}"
 
 
-@lint("widen the gate: every line that the regex matches must pass it")
 def gate_lets_the_examples_through(p: Pattern, library: Library) -> Iterator[str]:
     lines = [line.encode() for e in p.matches for line in e.text.splitlines()]
     for name, v, signature in _gates(p):
@@ -261,7 +232,6 @@ def gate_lets_the_examples_through(p: Pattern, library: Library) -> Iterator[str
             yield f"{name}: an example passes the regex and not the gate"
 
 
-@lint("give the gate a word that healthy logs do not have on every line")
 def gate_has_a_literal(p: Pattern, library: Library) -> Iterator[str]:
     for name, _, signature in _gates(p):
         literal = regexes.certain_literal(gate_of(signature).decode())
@@ -269,7 +239,6 @@ def gate_has_a_literal(p: Pattern, library: Library) -> Iterator[str]:
             yield f"{name}: the longest text that is in every match is {literal!r}"
 
 
-@lint("narrow the gate: begin and end it with rare text, no open tail")
 def gate_is_cheap(p: Pattern, library: Library) -> Iterator[str]:
     for name, _, signature in _gates(p):
         if (rate := cost(_alone(signature), healthy_corpus())) > MAX_CALLBACKS_PER_MIB:
@@ -283,10 +252,20 @@ def healthy_corpus() -> bytes:
     return healthy(1 << 20) + b"".join(f.read_bytes() for f in files if f.is_file())[: 8 << 20]
 
 
-@lint("merge the two patterns, or make their lines differ")
 def regex_is_its_own(p: Pattern, library: Library) -> Iterator[str]:
     own = {(v.regex, v.on) for v in p.variants}
     for other in library.patterns.values():
         apart = p.sources and other.sources and set(p.sources).isdisjoint(other.sources)
         if other.id != p.id and not apart and own & {(v.regex, v.on) for v in other.variants}:
             yield f"has the regex of {other.id}"
+
+
+CHECKS: tuple[Check, ...] = (
+    id_is_the_file_name, folder_is_the_family, has_what_and_why, cause_has_a_category,
+    cause_has_an_action, explains_what_exists, replay_exists, examples_both_ways,
+    examples_fit_the_regex, stable_has_a_source, regex_compiles, regex_is_linear,
+    gate_compiles, gate_lets_the_examples_through, gate_has_a_literal, gate_is_cheap,
+    regex_is_its_own,
+)  # fmt: skip
+_NAMES = [check.__name__.replace("_", "-") for check in CHECKS]
+LINTS = [Lint(name, TEXTS["fix"][name], check) for name, check in zip(_NAMES, CHECKS, strict=True)]

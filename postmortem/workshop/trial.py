@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from postmortem.library import Library, load
@@ -80,28 +81,25 @@ def _captures(trial: Trial, library: Library) -> dict[str, Any] | None:
 
 def _incident(trial: Trial) -> str:
     """Try a whole sample incident, the example of a derived pattern, which has no line of its own."""
-    logs = resources.PACKAGE.parent / "sample_logs" / trial.example.incident / "logs"
-    if not logs.is_dir():
-        checkout = (resources.PACKAGE.parent / "pyproject.toml").is_file()
-        # a wheel has no samples
-        return f"there is no sample_logs/{trial.example.incident}" if checkout else ""
-    found = trial.pattern.id in _findings(logs)
-    if found == trial.expected:
-        return ""
-    return f"is {'' if found else 'not '}found in sample_logs/{trial.example.incident}"
+    name = f"sample_logs/{trial.example.incident}"
+    if (resources.PACKAGE.parent / name / "logs").is_dir():
+        return _compared(trial, _findings(resources.PACKAGE.parent / name / "logs"), name)
+    checkout = (resources.PACKAGE.parent / "pyproject.toml").is_file()  # a wheel has no samples
+    return f"there is no {name}" if checkout else ""
 
 
 def _written(trial: Trial) -> str:
     """Try a small incident in the file itself: `==> path <==` starts each log, as `head` prints several."""
-    from tempfile import TemporaryDirectory
-
     with TemporaryDirectory() as folder:
         parts = _FILE.split(trial.example.text)
         for path, text in zip(parts[1::2], parts[2::2], strict=True):
-            file = Path(folder, Path(path).name)
-            file.write_text(text)
-        found = trial.pattern.id in _findings.__wrapped__(Path(folder))
-    return "" if found == trial.expected else f"is {'' if found else 'not '}found in these logs"
+            Path(folder, Path(path).name).write_text(text)
+        return _compared(trial, _findings.__wrapped__(Path(folder)), "these logs")
+
+
+def _compared(trial: Trial, findings: frozenset[str], where: str) -> str:
+    found = trial.pattern.id in findings
+    return "" if found == trial.expected else f"is {'' if found else 'not '}found in {where}"
 
 
 _FILE = re.compile(r"^==> (\S+) <==\n", re.MULTILINE)

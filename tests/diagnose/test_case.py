@@ -29,8 +29,8 @@ def test_a_line_on_a_pid_tells_of_its_ranks_end() -> None:
     assert told.ends[1].kind == "crash"
     assert told.ended("crash", "kill") == [1]
     assert told.end_of(1) is told.ends[1]
-    assert told.ends[1].told_by is not None
-    assert told.ends[1].told_by.pid == 101
+    assert told.ends[1].stated_by is not None
+    assert told.ends[1].stated_by.pid == 101
 
 
 def test_nobody_is_harmed_of_whom_nobody_tells_a_bad_end() -> None:

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claims import NOON, case, claim, event, explains, pattern
-from postmortem.diagnose.choose import _has_priority, candidates, complaint, same_failures, strong, tier
+from postmortem.diagnose.choose import _has_priority, candidates, complaint, same_failures, tier
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.order import before
 
 RAISED = pattern()
 DAY = 86400.0
@@ -76,12 +75,12 @@ def test_of_comparisons_the_better_reasons_go_first_whenever_they_were_printed()
         assert order(*some) == ["step0", "step1", "step2"]
 
 
-def test_who_accuses_fewer_ranks_goes_first_and_nobody_last() -> None:
+def test_who_accuses_fewer_ranks_goes_first_and_no_rank_last() -> None:
     some = [at(pattern(f"of{n}"), None, rank=n, ranks=tuple(range(n))) for n in (3, 1, 0)]
     assert order(*some) == ["of1", "of3", "of0"]
 
 
-def test_what_another_cause_explains_stands_behind() -> None:
+def test_what_another_cause_explains_is_behind() -> None:
     cause = at(pattern("cause", "hang", explains=(explains("effect"),)), 0)
     effect = at(pattern("effect", "host-oom", entity="host"), 5)
     assert order(effect, cause) == ["cause", "effect"]
@@ -148,26 +147,8 @@ def test_the_order_does_not_depend_on_the_order_of_the_input(some: list[Claim], 
 
 @given(causes())
 @settings(deadline=None)
-def test_each_cause_stands_in_the_order_once_even_where_stamps_contradict_lines(some: list[Claim]) -> None:
+def test_each_cause_is_in_the_order_once_even_where_stamps_contradict_lines(some: list[Claim]) -> None:
     assert sum(len(c.events) for c in candidates(some)) == sum(len(c.events) for c in some)
-
-
-@given(causes())
-@settings(deadline=None)
-def test_a_death_that_surely_came_before_all_others_is_the_first(some: list[Claim]) -> None:
-    ordered = candidates(some)
-    deaths = [c for c in ordered if strong(c)]
-    for c in deaths:
-        others = [x for x in ordered if x is not c]
-        if others and all(strong(x) and _has_priority(c, x) for x in others):
-            assert ordered[0] is c
-
-
-@given(causes())
-@settings(deadline=None)
-def test_no_two_causes_came_each_before_the_other(some: list[Claim]) -> None:
-    for a, b in itertools.combinations(some, 2):
-        assert not (before(a, b) and before(b, a))
 
 
 def test_stamps_that_contradict_lines_close_a_circle_and_the_key_decides() -> None:
@@ -188,18 +169,11 @@ def suffering(category: str | None, line: int = 1, entity: str = "self", **keys:
     return claim(p, event(line=line, speaker=speaker, host="a"), ranks=(1,), hosts=("b",))
 
 
-def test_a_failure_without_a_cause_is_of_the_most_telling_kind_and_blames_nobody() -> None:
+def test_a_failure_without_a_cause_is_of_the_most_telling_kind_and_blames_no_rank() -> None:
     told = complaint(case(), [suffering("peer-lost", 1), suffering("hang", 2), suffering("hang", 3)])
     assert told is not None
     assert (told.pattern.category, told.event.where.line, told.strength) == ("hang", 2, "suffered")
     assert (told.ranks, told.hosts, told.pids) == ((), (), ())
-
-
-def test_what_a_rule_explained_away_or_life_outlived_is_no_complaint() -> None:
-    assert complaint(case(), [replace(suffering("hang"), fell_by="caught")]) is None
-    assert complaint(case(), [replace(suffering("external-signal"), fell_by="in_a_handler")]) is not None
-    works = event("step 5", "rank0.log", 9, "worked", source_kind="console", fields={"by": "count"})
-    assert complaint(case(works), [suffering("hang", severity="warning")]) is None
 
 
 def test_an_exception_that_a_peer_did_not_answer_is_a_lost_peer_or_one_that_was_never_met() -> None:
@@ -207,10 +181,3 @@ def test_an_exception_that_a_peer_did_not_answer_is_a_lost_peer_or_one_that_was_
         raised = claim(pattern(), event(f"RuntimeError: {text}", speaker="rank"), role="symptom")
         told = complaint(case(), [replace(raised, fell_by="transport")])
         assert told is not None and told.pattern.category == category
-
-
-def test_who_complains_of_trouble_of_its_own_has_it() -> None:
-    told = complaint(case(), [suffering(None, stands_for="native-crash")])
-    assert told is not None and told.ranks == (1,)
-    told = complaint(case(), [suffering(None, stands_for="network")])
-    assert told is not None and told.ranks == ()

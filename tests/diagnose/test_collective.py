@@ -65,7 +65,7 @@ def test_another_operation_under_the_same_number_is_no_entry(tmp_path: Path) -> 
     assert "2 of 3 ranks entered, rank 1 was in BROADCAST #7;" in summary.collective(document)
 
 
-def test_of_a_subgroup_nobody_knows_the_size(tmp_path: Path) -> None:
+def test_of_a_subgroup_no_rank_knows_the_size(tmp_path: Path) -> None:
     """Two of eight ranks wait in a group of tensor parallelism; the others are not of it, for all that is known."""
     pg = "3 PG GUID 3(mesh_tp)"
     document = told(tmp_path, 8, *(watchdog(r, 41, pg=pg) for r in (4, 5)))

@@ -39,11 +39,6 @@ def test_a_deduction_between_line_and_verdict_only_supports_it(root: Claim, rank
     assert sure(root, ranks) == "supported"
 
 
-def test_a_rank_that_is_only_assumed_from_its_local_rank_supports() -> None:
-    root = claim(RAISED, event(file="1/stderr.log"), ranks=(1,))
-    assert sure(root, assumed={"1/stderr.log"}) == "supported"
-
-
 @pytest.mark.parametrize(
     "root",
     [
@@ -57,17 +52,12 @@ def test_a_gpu_a_host_or_the_whole_job_needs_no_rank(root: Claim) -> None:
     assert sure(root, ()) == "established"
 
 
-def test_silence_and_what_nothing_binds_to_the_job_are_hypotheses() -> None:
-    assert sure(claim(RAISED, ranks=(1,), strength="silent")) == "hypothesis"
-    assert sure(claim(RAISED, ranks=(1,), guess=True)) == "hypothesis"
-
-
 def ended(code: int | None, category: str = "native-crash") -> Claim:
     fields = {} if code is None else {"exitcode": str(code)}
     return claim(pattern("end", category), event(fields=fields), ranks=(1,), strength="ended")
 
 
-def test_a_crash_says_what_it_is_a_code_of_its_own_nothing() -> None:
+def test_a_crash_states_what_it_is_a_code_of_its_own_nothing() -> None:
     assert sure(ended(-11)) == "supported"
     assert sure(ended(None)) == "supported"
     assert sure(ended(3, "python-exception")) == "hypothesis"
@@ -95,7 +85,7 @@ def test_the_documentation_names_every_confidence_strength_and_rule() -> None:
     assert sorted(named("rule")) == sorted(r.__name__ for stratum in (*BEFORE, *AFTER) for r in stratum)
 
 
-def test_the_documentation_says_of_each_confidence_what_the_code_says() -> None:
+def test_the_documentation_states_of_each_confidence_what_the_code_states() -> None:
     text = (ROOT / "docs" / "confidence.md").read_text()
     for word in get_args(Confidence):
         (said,) = re.findall(rf"^{word} +(.+)$", confidence.__doc__ or "", re.MULTILINE)

@@ -60,23 +60,23 @@ def test_a_signal_without_a_name_of_its_own_is_a_stop() -> None:
 )  # fmt: skip
 def test_a_line_may_name_the_signal_instead(named: str, short: str) -> None:
     told = event("task 3: …", signal=named)
-    end = endings.told(told)
+    end = endings.reported(told)
     assert end is not None
-    assert (end.short, end.told_by) == (short, told)
+    assert (end.short, end.stated_by) == (short, told)
 
 
 def test_the_signal_that_a_line_names_goes_before_its_code() -> None:
-    end = endings.told(event(signal="SIGKILL", exitcode="1"))
+    end = endings.reported(event(signal="SIGKILL", exitcode="1"))
     assert end is not None
     assert end.kind == "kill"
 
 
 @pytest.mark.parametrize("fields", [{}, {"signal": "Hurrah"}, {"signal": "2"}, {"exitcode": "many"}])
 def test_what_names_no_end_tells_of_none(fields: dict[str, str]) -> None:
-    assert endings.told(event(**fields)) is None
+    assert endings.reported(event(**fields)) is None
 
 
 def test_a_code_in_digits_is_a_code() -> None:
-    end = endings.told(event(exitcode="-9"))
+    end = endings.reported(event(exitcode="-9"))
     assert end is not None
     assert (end.kind, end.code) == ("kill", -9)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from claims import NOON, bye, case, claim, event, exits, pattern, steps
+from claims import NOON, case, claim, event, exits, pattern, steps
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs import comparisons, library_reports, watchdogs
-from postmortem.diagnose.derive.hangs.rank_rows import Row, Table, at_odds, make, odd_one_out, table
+from postmortem.diagnose.derive.hangs.rank_rows import Row, Table, at_odds, odd_one_out, table
 from postmortem.model import Event
 
 WAITED = pattern("waited", "hang", role="symptom", tells=("wait",))
@@ -107,26 +107,6 @@ def test_a_stack_that_was_asked_for_counts_if_the_rank_that_ended_had_waited_unt
     assert row(asked, claims=[waited], ranks=(0, 1)).stack is asked
     assert row(asked, claims=[raised], ranks=(0, 1)).stack is None
     assert row(stopped, claims=[waited], ranks=(0, 1)).stack is None
-
-
-def test_a_rank_that_finished_after_its_complaints_got_over_them() -> None:
-    wait = [claim(WAITED, said(5))]
-    assert (
-        row(bye(1, 9, file="r1.log"), claims=wait).got_over
-        and row(bye(1, 9, file="r1.log"), *exits(r1=0), claims=wait).got_over
-    )
-    assert not row(bye(1, 3, file="r1.log"), claims=wait).got_over and not row(claims=wait).got_over
-    assert not row(bye(1, 9, file="b.log"), claims=wait).got_over
-    assert not row(bye(1, 9, file="r1.log"), *exits(r1=1), claims=wait).got_over
-
-
-def test_a_claim_needs_proof_and_a_known_pattern() -> None:
-    known = case(hosts={1: "b", 2: "a"})
-    made = make(known, "rank-vanished", [2, 1, 2], [None, event("x")], "so")
-    assert made is not None and (made.ranks, made.hosts, len(made.events)) == ((1, 2), ("a", "b"), 1)
-    assert (
-        make(known, "rank-vanished", [1], [None], "so") is make(known, "no-such-pattern", [1], [event()], "so") is None
-    )
 
 
 # ── watchdogs ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -243,7 +223,7 @@ def test_a_rank_that_lost_its_peers_after_their_timeout_came_late(
 ) -> None:
     claims = [complaint(r, at=NOON + at) for r, at in enumerate(gave_up)]
     found = seen([*claims, complaint(2, LOST, at=NOON + lost_at, at_sigma=sigma)], ranks=3)
-    assert named(comparisons.late, found) == (("rank-never-arrived", (2,)) if late else None)
+    assert named(comparisons.came_after_timeout, found) == (("rank-never-arrived", (2,)) if late else None)
 
 
 def test_the_one_rank_with_a_lower_step_is_behind() -> None:

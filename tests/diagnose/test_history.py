@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from claims import NOON, bye, case, claim, event, exits, pattern
+from claims import NOON, case, claim, event, pattern
 from conftest import SAMPLES, solved
 from postmortem.analyze import analyze
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.solution import Solution
 from postmortem.model import Event
-from postmortem.report import render_markdown, render_terminal, summary
+from postmortem.report import render_markdown, render_terminal
 from postmortem.say import accounts
 
 RAISED = pattern("raised", title="A Python exception ended a process")
-GROUP = pattern("group", "rendezvous", title="A group did not form", entity="job")
 
 
 def attempt(n: int, outcome: str, root: Claim | None, *events: Event) -> Solution:
@@ -35,45 +33,12 @@ def verdict_on(last: Solution, *earlier: Solution) -> Solution:
     return replace(last, each=(*earlier, last))
 
 
-def test_a_job_that_fails_in_the_same_way_each_time_says_how_often() -> None:
+def test_a_job_that_fails_in_the_same_way_each_time_states_how_often() -> None:
     lives = [attempt(n, "incident", raised()) for n in (0, 1, 2)]
     assert list(accounts.other_attempts(verdict_on(lives[2], *lives[:2]))) == [
         "It failed three times in the same way, in attempts 0, 1 and 2."
     ]
     assert list(accounts.other_attempts(lives[0])) == []
-
-
-@pytest.mark.parametrize("other", [raised("KeyError"), raised(code="data.py:7"), claim(GROUP)])
-def test_another_exception_or_another_line_of_code_is_another_way(other: Claim) -> None:
-    """Two exceptions of one pattern once counted as the same failure."""
-    (said,) = accounts.other_attempts(verdict_on(attempt(1, "incident", raised()), attempt(0, "incident", other)))
-    assert said == f"Attempt 0 failed differently ({other.event.where})."
-
-
-def test_an_attempt_without_a_cause_is_like_no_other() -> None:
-    silent = [attempt(n, "undetermined", None) for n in (0, 1)]
-    assert list(accounts.other_attempts(verdict_on(silent[1], silent[0]))) == []
-
-
-def test_how_an_attempt_ended() -> None:
-    def ended(root: Claim | None, *events: Event, outcome: str = "incident") -> Any:
-        return accounts.attempts(attempt(0, outcome, root, *events))[0]["ended"]
-
-    assert ended(raised(), *exits(r0=-15, r1=1)) == "exit code 1"
-    assert ended(None, bye(0), bye(1), outcome="healthy") == "finished"
-    assert ended(None, event(kind="worked", rank=0), outcome="healthy") == "at work to its last line"
-    assert ended(claim(pattern("limit", "scheduler", entity="job"))) == "stopped by the scheduler"
-    assert ended(raised()) is None
-
-
-def test_when_an_attempt_began_is_told_by_who_introduces_himself() -> None:
-    """On one console only the first and the last lines are kept: the first that is known of the second life may
-    stand in its middle."""
-    starts, goes_on = event(kind="identity", at=NOON, rank=0), event(kind="progress", at=NOON + 9, rank=0)
-    (row,) = accounts.attempts(attempt(0, "healthy", None, starts, goes_on))
-    assert (row["begin"], row["end"]) == ("2026-11-21T12:00:00.000Z", "2026-11-21T12:00:09.000Z")
-    (row,) = accounts.attempts(attempt(1, "healthy", None, goes_on))
-    assert (row["begin"], row["end"]) == (None, "2026-11-21T12:00:09.000Z")
 
 
 # ── samples ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -96,12 +61,6 @@ def test_three_attempts_of_which_two_failed_alike() -> None:
     assert "  attempts attempt 0, 13:14:15 to 13:14:22: Rank 0 raised RuntimeError" in shown
     last = "| 2 | 13:14:32 | 13:14:41 | The same as attempt 0. (Python exception) | exit code 1 |"
     assert last in render_markdown(incident)
-
-
-def test_one_attempt_is_a_row_and_no_table() -> None:
-    incident = solved(SAMPLES / "bad-label-one-rank")
-    assert len(incident.document["attempts"]) == 1
-    assert summary.attempts(incident.document) == [] and "Attempts" not in render_markdown(incident)
 
 
 def life(hour: int, steps: int) -> list[str]:
@@ -128,7 +87,7 @@ def test_a_requeued_run_that_finished_has_recovered(why: str, tmp_path: Path) ->
     )  # fmt: skip
 
 
-def test_a_requeued_run_that_fails_tells_both(tmp_path: Path) -> None:
+def test_a_requeued_run_that_fails_shows_both(tmp_path: Path) -> None:
     stop = "slurmstepd: error: *** JOB 1204 ON node-a CANCELLED AT 2026-11-21T10:20:00 DUE TO PREEMPTION ***"
     died = [
         "[rank1]: Traceback (most recent call last):",

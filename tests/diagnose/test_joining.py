@@ -110,7 +110,7 @@ def test_rank_0_that_falls_silent_on_its_way_has_not_opened_the_store() -> None:
     assert found(two, *ALL[:3], *exits(r0=-15), world=3) == stuck
 
 
-def test_two_processes_that_say_they_are_one_rank() -> None:
+def test_two_processes_that_state_they_are_one_rank() -> None:
     twice = [line(r, file=f"p{n}.log") for n, r in enumerate((0, 1, 1))]
     same = {"claims": {1: {"p1", "p2"}, 0: {"p0"}}}
     assert found([waits(0)], *twice, world=3, **same) == [("rank-started-twice", (1, 2))]
@@ -118,7 +118,7 @@ def test_two_processes_that_say_they_are_one_rank() -> None:
     assert found([waits(0), waits(1)], *twice, world=3, **tee) == [("rank-never-joined", (2,))]
 
 
-def test_those_who_wait_for_a_rank_that_nobody_is_have_a_larger_world() -> None:
+def test_those_who_wait_for_a_rank_that_no_rank_is_have_a_larger_world() -> None:
     met = [event("raised", f"r{r}.log", 7, "exception", rank=r, fields={"frames": (("a", 1, "step"),)}) for r in (0, 1)]
     waiting = waits(2, rank="3")
     assert found([waiting], *ALL[:3], *met, world=3) == [("world-sizes-differ", (2,))]

@@ -49,28 +49,6 @@ def test_a_pid_is_a_rank_by_the_launchers_map() -> None:
     assert (one.ranks, one.pids) == ((1,), (32688,))
 
 
-def test_a_data_loaders_worker_is_of_the_rank_that_complains_of_it() -> None:
-    child = pattern("loader", None, role="symptom", entity="rank", tells=("child",))
-    complaint = event("DataLoader worker (pid(s) 555) exited", "rank2.log", rank=2, pattern="loader")
-    kill = event("Killed process 555", "dmesg.txt", speaker="kernel", pattern="killed", fields={"pid": "555"})
-    other = kill._replace(fields={"pid": "556"})
-    claims = observe(case(complaint, kill, other, patterns=[child, KILLED]))
-    assert [c.ranks for c in claims] == [(2,), (2,), ()]
-
-
-def test_slurm_gives_each_task_a_cgroup_of_its_own() -> None:
-    kill = event("Killed process 555", "dmesg.txt", 9, speaker="kernel", pattern="killed", fields={"pid": "555"})
-    said = event("oom-kill: task_memcg=/slurm/uid_0/job_9/step_0/task_3,pid=555", "dmesg.txt", 8, speaker="kernel",
-                 pattern="killed", fields={"pid": "555"})  # fmt: skip
-    assert [c.ranks for c in observe(case(kill, said, patterns=[KILLED]))] == [(3,), (3,)]
-
-
-def test_a_rank_that_speaks_of_a_process_speaks_of_its_own_but_the_kernel_and_the_agent_do_not() -> None:
-    assert seen(KILLED, event(rank=12)).ranks == (12,)
-    assert seen(KILLED, event(rank=12, speaker="kernel")).ranks == ()
-    assert seen(KILLED, event(rank=12, source_kind="agent")).ranks == ()
-
-
 def test_a_gpu_is_a_rank_by_its_bus_id() -> None:
     xid = pattern("xid", "gpu-hardware", entity="gpu")
     one = seen(xid, event(speaker="kernel", fields={"pci": "0000:48:00"}), by_bus={(None, "4800"): 3})
@@ -79,20 +57,13 @@ def test_a_gpu_is_a_rank_by_its_bus_id() -> None:
     assert long.gpus == ("0000:4a:00",)
 
 
-def test_the_bus_id_may_stand_up_to_three_lines_above() -> None:
+def test_the_bus_id_may_are_up_to_three_lines_above() -> None:
     xid = pattern("xid", "gpu-hardware", entity="gpu")
     above = ("NVRM: GPU at PCI:0000:48:00", "NVRM: a", "NVRM: b", "the line")
     assert seen(xid, event(context=above, before=3)).gpus == ("0000:48:00",)
     far = ("NVRM: GPU at PCI:0000:48:00", "NVRM: a", "NVRM: b", "NVRM: c", "the line")
     assert seen(xid, event(context=far, before=4)).gpus == ()
     assert seen(xid, event(context=("pcie 0000:48:00", "the line"), before=1)).gpus == ()
-
-
-def test_what_a_rank_says_of_its_host_names_the_rank_but_the_kernel_speaks_for_all() -> None:
-    full = pattern("full", "storage", entity="host")
-    assert seen(full, event(rank=2)).ranks == (2,)
-    assert seen(full, event(rank=2, speaker="kernel")).ranks == ()
-    assert seen(full, event(rank=2, speaker="scheduler")).ranks == ()
 
 
 @pytest.mark.parametrize(
@@ -173,18 +144,6 @@ def test_nor_is_an_exception_whose_message_has_a_name_in_a_further_line() -> Non
     assert names(raised(), named(61, text="further")) == ["raised", "out-of-memory"]
     assert names(raised(opened=15), named(15, text="above")) == ["out-of-memory"]
     assert names(raised(opened=15), named(14, text="above")) == ["raised", "out-of-memory"]
-
-
-def test_another_copy_of_the_log_may_have_the_name() -> None:
-    assert names(raised(), named(3, file="agent.err")) == ["out-of-memory"]
-    assert names(raised(), named(3, file="agent.err", rank=2)) == ["raised", "out-of-memory"]
-
-
-def test_weather_is_no_name_for_an_exception() -> None:
-    assert names(raised(), event("RuntimeError: odd", "rank1.log", 20, pattern="weather", rank=1)) == [
-        "raised",
-        "weather",
-    ]
 
 
 def test_a_wrapper_only_carries_anothers_failure() -> None:

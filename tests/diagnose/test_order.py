@@ -39,7 +39,7 @@ def test_a_moment_known_badly_has_no_place() -> None:
     assert not order.surely_before(said(None), said(9999))
 
 
-def test_in_one_file_the_line_tells_if_the_clocks_do_not_contradict() -> None:
+def test_in_one_file_the_line_shows_if_the_clocks_do_not_contradict() -> None:
     assert order.before(said(None, line=30), said(None, line=50))
     assert not order.before(said(None, line=50), said(None, line=50))
     assert not order.before(said(None, line=30), said(None, line=31))  # one report of the kernel
@@ -48,13 +48,13 @@ def test_in_one_file_the_line_tells_if_the_clocks_do_not_contradict() -> None:
     assert not order.before(said(99, line=30), said(0, line=50))
 
 
-def test_how_much_later_is_told_with_its_error() -> None:
+def test_how_much_later_is_reported_with_its_error() -> None:
     assert order.later(said(0, host="a"), said(2.25, host="a")) == "2.25 s later (± 0.05 s)"
     assert order.later(said(None), said(None)) == "later in the file"
     assert order.later(said(0, host="a"), said(0.01, host="a")) == "later in the file"
 
 
-def test_another_hosts_word_is_told_with_both_signs() -> None:
+def test_another_hosts_word_is_reported_with_both_signs() -> None:
     a, b = said(0, host="a"), said(5, host="b")
     assert order.elsewhere(a, b).startswith("5.00 s later (± ")
     assert order.elsewhere(b, a).startswith("5.00 s earlier (± ")
@@ -62,7 +62,7 @@ def test_another_hosts_word_is_told_with_both_signs() -> None:
     assert near.startswith("which came first is not determined (0.02 s apart, ± ")
 
 
-def test_of_one_host_or_of_a_comparison_nothing_is_told() -> None:
+def test_of_one_host_or_of_a_comparison_nothing_is_reported() -> None:
     a = said(0, host="a")
     assert order.elsewhere(a, said(5, host="a")) == ""
     assert order.elsewhere(a, said(5)) == ""

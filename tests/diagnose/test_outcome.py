@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from claims import bye, case, claim, event, exits, pattern, source
-from postmortem.diagnose import life, outcome
+from postmortem.diagnose import liveness, outcome
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import log_ends
 from postmortem.model import Event
@@ -55,19 +55,7 @@ def test_a_loud_complaint_is_a_failure_unless_all_finished(severity: str) -> Non
     assert of(None, loud, events=[bye(0), *exits(r0=0)], ranks=(0,)) == "undetermined"
 
 
-def test_a_bad_end_is_a_failure() -> None:
-    assert of(None, events=[worked(), *exits(r0=1)]) == "undetermined"
-    assert of(None, events=[worked(), *exits(r0=0)]) == "healthy"
-
-
-def test_a_recorders_dump_that_is_pending_or_cannot_be_read() -> None:
-    for e in (event(kind="unreadable"), event(kind="recorder", pending=((1,),))):
-        assert of(None, events=[worked(), e]) == "undetermined"
-        assert of(None, events=[bye(0), e], ranks=(0,)) == "healthy"
-    assert of(None, events=[worked(), event(kind="recorder", pending=())]) == "healthy"
-
-
-def test_a_stack_or_trouble_without_a_sign_of_life_is_no_health() -> None:
+def test_a_stack_or_trouble_without_a_sign_of_attempt_is_no_health() -> None:
     assert of(None, events=[event(kind="stack")]) == "undetermined"
     assert of(None, events=[event(kind="stack"), worked()]) == "healthy"
     kernel = claim(GRUMBLE, event(speaker="kernel"))
@@ -90,57 +78,33 @@ def test_a_complaint_of_unknown_words_without_work() -> None:
     assert of(None, events=[notice._replace(speaker="kernel")], **logs) == "healthy"
 
 
-def test_prose_tells_of_no_job() -> None:
-    text = said(1)
-    assert of(None, events=[text], sources=[source("notes.txt")]) == "undetermined"
-    assert of(None, events=[text._replace(raw_time="12:00")], sources=[source("a.log")]) == "healthy"
-    assert of(None, events=[text], sources=[source("a.log"), source("d", "kernel")]) == "healthy"
-
-
-def test_only_a_lack_speaks_against_it() -> None:
-    assert outcome.only_lacks(case(), [])
-    assert not outcome.only_lacks(case(worked()), [])
-    assert not outcome.only_lacks(case(event(kind="stack")), [])
-    assert not outcome.only_lacks(case(event(kind="unreadable")), [])
-    assert not outcome.only_lacks(case(), [claim(LOST)])
-    assert not outcome.only_lacks(case(*exits(r0=1)), [])
-
-
 # ── who is seen at work or done ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_sign_of_work_or_a_goodbye_is_life() -> None:
-    assert life.is_alive(case(worked()))
-    assert life.is_alive(case(bye(0)))
-    assert not life.is_alive(case(said(1)))
+def test_a_sign_of_work_or_a_final_message_is_attempt() -> None:
+    assert liveness.is_alive(case(worked()))
+    assert liveness.is_alive(case(bye(0)))
+    assert not liveness.is_alive(case(said(1)))
     works = pattern("w", None, role="context", tells=("works",))
-    assert life.is_alive(case(event(pattern="w"), patterns=[works]))
+    assert liveness.is_alive(case(event(pattern="w"), patterns=[works]))
 
 
-def test_life_after_a_line_is_its_writers_in_the_same_log() -> None:
+def test_attempt_after_a_line_is_its_writers_in_the_same_log() -> None:
     e = event(line=5)
     signs = [worked(4), worked(6, rank=1), worked(7), worked(8, file="b.log")]
-    assert [x.where.line for x in life.after(case(*signs), e, None)] == [6, 7]
-    assert [x.where.line for x in life.after(case(*signs), e, 0)] == [7]
-    assert [x.where.line for x in life.after(case(*signs), e, 1)] == [6, 7]
+    assert [x.where.line for x in liveness.after(case(*signs), e, None)] == [6, 7]
+    assert [x.where.line for x in liveness.after(case(*signs), e, 0)] == [7]
+    assert [x.where.line for x in liveness.after(case(*signs), e, 1)] == [6, 7]
 
 
-def test_an_exception_that_surely_ended_its_process() -> None:
-    assert life.uncaught(event(excepthook=True))
-    assert life.uncaught(event(frames=(("a.py", 1, "<module>"),)))
-    assert not life.uncaught(event(frames=(("a.py", 1, "main"), ("a.py", 1, "<module>"))))
-    assert not life.uncaught(event(frames=()))
-    assert not life.uncaught(event())
-
-
-def test_all_are_done_where_every_rank_or_every_console_said_goodbye() -> None:
+def test_all_are_done_where_every_rank_or_every_console_stated_final_message() -> None:
     consoles = [said(1, file="a"), said(1, file="b")]
-    assert life.all_done(case(bye(0), ranks=(0,)))
-    assert not life.all_done(case(*consoles, bye(0, file="a"), ranks=(0, 1)))
-    assert life.all_done(case(*consoles, bye(None, file="a"), bye(None, file="b")))
-    assert not life.all_done(case(*consoles, bye(None, file="a")))
-    assert not life.all_done(case(*consoles))
-    assert not life.all_done(case(bye(0), *exits(r0=1), ranks=(0,)))
+    assert liveness.all_done(case(bye(0), ranks=(0,)))
+    assert not liveness.all_done(case(*consoles, bye(0, file="a"), ranks=(0, 1)))
+    assert liveness.all_done(case(*consoles, bye(None, file="a"), bye(None, file="b")))
+    assert not liveness.all_done(case(*consoles, bye(None, file="a")))
+    assert not liveness.all_done(case(*consoles))
+    assert not liveness.all_done(case(bye(0), *exits(r0=1), ranks=(0,)))
 
 
 # ── the end of a log ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -165,12 +129,6 @@ def test_a_log_that_ends_with_an_error_of_unknown_words() -> None:
     assert ends(said(1), said(2, "WARNING", kind="notice")) == []
 
 
-def test_not_where_all_are_done_or_something_accuses_somebody() -> None:
-    assert ends(said(1), bye(None, 2, file="a.log"), cry(3)) == []
-    assert ends(cry(2), claims=[claim(LOST)]) == []
-    assert ends(cry(2), claims=[claim(LOST, role="confirms")]) == [(ERROR, 2)]
-
-
 def test_a_wait_that_nothing_ended() -> None:
     waits = [said(n, f"Server is not up. Retrying in {n} s") for n in (1, 2, 3)]
     assert ends(*waits) == [(RETRIES, 3)]
@@ -180,7 +138,7 @@ def test_a_wait_that_nothing_ended() -> None:
     assert ends(*waits, worked(3, file="a.log")) == []
 
 
-def test_what_is_said_again_and_again_to_the_end() -> None:
+def test_what_is_stated_again_and_again_to_the_end() -> None:
     same = [event("waits", "a.log", n, pattern="w") for n in (1, 3, 5)]
     assert log_ends.repeated_to_the_end(case(*same), same[2])
     assert not log_ends.repeated_to_the_end(case(*same), same[1])

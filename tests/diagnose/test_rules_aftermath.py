@@ -44,7 +44,7 @@ def test_what_another_rank_or_another_log_lost_does_not_count() -> None:
     assert fallen(aftermath.peers_lost_before, *nobody) == {}
 
 
-def test_what_the_kernel_says_or_what_accuses_nobody_is_no_loss() -> None:
+def test_what_the_kernel_states_or_what_accuses_no_rank_is_no_loss() -> None:
     kernel = claim(LOST, event(file="rank1.log", line=5, rank=1, speaker="kernel"))
     assert fallen(aftermath.peers_lost_before, kernel, of_rank(RAISED, 9)) == {}
     weather = claim(LOST, event(file="rank1.log", line=5, rank=1), role="context")
@@ -55,19 +55,3 @@ def test_of_a_loss_that_is_a_cause_itself_a_hang_does_not_follow() -> None:
     cause = of_rank(pattern("unreachable", "network"), 5)
     assert fallen(aftermath.peers_lost_before, cause, of_rank(pattern("waits", "hang"), 9)) == {}
     assert fallen(aftermath.peers_lost_before, cause, of_rank(RAISED, 9)) == {1: "symptom"}
-
-
-# ── a node that failed, an import that could be done without ─────────────────────────────────────────────────────────
-
-
-def on(p: Any, host: str | None = None, at: float | None = None, **more: Any) -> Claim:
-    role = more.pop("role", p.role)
-    return claim(p, event(at=at, **more), hosts=(host,) if host else (), role=role)
-
-
-def imported(line: int = 5, rank: int | None = None, type: str = "ModuleNotFoundError") -> Claim:
-    return claim(RAISED, event(file="a.log", line=line, rank=rank, fields={"type": type}))
-
-
-def later(rank: int, line: int = 9, file: str = "a.log", **more: Any) -> Claim:
-    return claim(RAISED, event(file=file, line=line, rank=rank, fields={"excepthook": True} | more), ranks=(rank,))

@@ -22,20 +22,6 @@ def fallen(rule: Rule, seen: Case, *claims: Claim) -> dict[int, str]:
     return parts(rule(View(seen, claims)))
 
 
-# ── rows of tables ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def row(text: str, line: int = 1, **more: Any) -> Event:
-    return event(text, "sacct.txt", line, source_kind="scheduler", speaker="scheduler", **more)
-
-
-ROWS = [
-    row("990 train gpu OUT_OF_ME+ 0:125", 1),
-    row("| 991.batch | train | TIMEOUT", 2),
-    row("992_4 train", 3),
-]
-
-
 # ── a job that all ranks finished ────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -43,24 +29,14 @@ def kernels(p: Any = OOM, **more: Any) -> Claim:
     return claim(p, event("Killed process 5", "dmesg.txt", speaker=more.pop("speaker", "kernel"), **more))
 
 
-def test_nothing_that_others_tell_harmed_a_job_that_all_ranks_finished() -> None:
+def test_nothing_that_others_show_harmed_a_job_that_all_ranks_finished() -> None:
     seen = case(bye(0), bye(1), ranks=(0, 1))
     for speaker in ("kernel", "scheduler", "cluster", "tool"):
         assert fallen(foreign.harmless, seen, kernels(speaker=speaker)) == {0: "context"}
     assert fallen(foreign.harmless, seen, kernels(speaker="launcher")) == {}
 
 
-def test_it_may_have_where_a_rank_complains() -> None:
-    seen = case(bye(0), bye(1), ranks=(0, 1))
-    assert fallen(foreign.harmless, seen, kernels(), claim(LOST)) == {}
-    of_a_rank = kernels(LOST)
-    joined = claim(OOM, *of_a_rank.events, ranks=(1,))
-    assert fallen(foreign.harmless, seen, joined) == {}
-    weather = claim(pattern("w", None, role="symptom"))
-    assert fallen(foreign.harmless, seen, kernels(), weather) == {0: "context"}
-
-
-def test_a_job_that_a_scheduler_ends_after_its_goodbyes_hung_at_its_exit() -> None:
+def test_a_job_that_a_scheduler_ends_after_its_final_messages_hung_at_its_exit() -> None:
     seen = case(bye(0, at=NOON), ranks=(0,))
     for at, left in ((NOON + 60, {}), (NOON - 60, {0: "context"}), (None, {0: "context"})):
         assert fallen(foreign.harmless, seen, kernels(LIMIT, at=at, speaker="scheduler")) == left
@@ -80,19 +56,13 @@ def loose(c: Claim, *own: Claim, **known: Any) -> bool:
     return c in foreign.unbound(case(*events, ranks=(0, 1), **known), [c, *own])
 
 
-def test_a_moment_of_the_jobs_life_binds_a_cause_to_it() -> None:
-    assert loose(UNDATED)
-    assert loose(OUTSIDE)
-    assert not loose(WITHIN)
-
-
-def test_a_host_without_a_rank_is_a_strangers() -> None:
+def test_a_host_without_a_rank_is_a_another_job() -> None:
     for host, strange in (("node-a.cluster", False), ("node-b", True)):
         c = claim(OOM, *WITHIN.events, hosts=(host,))
         assert loose(c, hosts={0: "node-a"}) is strange
 
 
-def test_the_ranks_words_bear_out_what_is_said_of_their_gpu() -> None:
+def test_the_ranks_words_confirm_out_what_is_stated_of_their_gpu() -> None:
     xid = kernels(XID)
     assert not loose(xid, claim(pattern("cuda", "gpu-fault", role="symptom", family="gpu-fault")))
     assert not loose(xid, claim(pattern("cuda", "gpu-fault", family="gpu-fault")))
@@ -113,19 +83,12 @@ def test_a_complaint_of_others_is_no_cause_of_its_own() -> None:
     )
 
 
-def test_an_oom_kill_is_borne_out_by_a_rank_that_was_killed() -> None:
+def test_an_oom_kill_is_confirmed_out_by_a_rank_that_was_killed() -> None:
     assert loose(UNDATED)
     assert not loose(UNDATED, events=[*WORK, *exits(r1=-9)])
     told = claim(pattern("end", None, role="confirms", tells=("end",)), event(signal="Killed"), ranks=(1,))
     assert loose(UNDATED, told)  # a word that accuses nobody
     assert not loose(UNDATED, claim(told.pattern, *told.events, ranks=(1,), role="symptom"))
-
-
-def test_or_by_one_that_fell_silent_while_others_complain() -> None:
-    both = [*WORK, *steps(1, 1, 2, at=NOON)]
-    assert not loose(UNDATED, claim(LOST, ranks=(0,)), events=both)
-    assert loose(UNDATED, claim(LOST, ranks=(0,)), claim(LOST, ranks=(1,)), events=both)
-    assert loose(UNDATED, claim(LOST, ranks=(0,)), events=[*both, bye(1)])
 
 
 # ── what becomes of them ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -136,7 +99,7 @@ def roles(seen: Case, loose: Claim, *others: Claim) -> tuple[str, bool]:
     return doubted.role, doubted.guess
 
 
-def test_a_hosts_dated_log_is_believed_where_nobody_knows_when_the_job_was() -> None:
+def test_a_hosts_dated_log_is_believed_where_no_rank_knows_when_the_job_was() -> None:
     undated = steps(0, 1, 2)
     assert roles(case(*undated), OUTSIDE) == ("cause", False)
     assert roles(case(*undated), UNDATED) == ("cause", True)
@@ -144,7 +107,50 @@ def test_a_hosts_dated_log_is_believed_where_nobody_knows_when_the_job_was() -> 
     assert roles(case(*undated), vague) == ("cause", True)
 
 
-def test_who_hands_in_a_schedulers_log_means_its_lines_but_not_all_rows_of_a_table() -> None:
-    said = kernels(LIMIT, speaker="scheduler")
-    assert roles(case(*WORK), said) == ("cause", False)
-    assert roles(case(*WORK, *ROWS), claim(LIMIT, ROWS[0])) == ("cause", True)
+# ── processes ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def kill(pid: int = 9991, comm: str = "python3", p: Any = OOM, **more: Any) -> Claim:
+    own = {name: more.pop(name) for name in ("ranks", "role") if name in more}
+    fields = {"pid": str(pid), "comm": comm}
+    return claim(p, event("Killed process", "dmesg.txt", speaker="kernel", fields=fields, **more), pids=(pid,), **own)
+
+
+def tasks(victim: int, *pids: int) -> Event:
+    return event(kind="oom-tasks", pid=victim, fields={"tasks": pids}, speaker="kernel")
+
+
+def test_a_kill_among_another_job_is_theirs_if_another_one_was_among_ours() -> None:
+    own = event("pid 101", pid=101)
+    seen = case(own, tasks(9991, 9990, 9991), tasks(102, 101, 102))
+    assert fallen(foreign.in_another_cgroup, seen, kill(9991), kill(102), kill(7)) == {0: "context"}
+
+
+def test_a_pid_that_is_none_of_the_jobs() -> None:
+    assert fallen(foreign.unknown_process, case(ranks=range(4), pids={0: 100, 1: 101}), kill(9991)) == {0: "context"}
+    assert fallen(foreign.unknown_process, case(ranks=range(4), pids={0: 100}), kill(9991)) == {}  # too few are known
+    assert fallen(foreign.unknown_process, case(ranks=()), kill(9991)) == {}
+
+
+def joined(c: Claim, *events: Event, pids: int = 2) -> tuple[int, ...]:
+    known = {rank: 10 + rank for rank in range(pids)}
+    return foreign.joined(case(*WORK, *events, ranks=(0, 1, 2, 3), pids=known), [c])[0].ranks
+
+
+DEAD = exits(r1=-9)
+
+
+def test_in_a_container_the_one_rank_that_was_killed_fits() -> None:
+    (c,) = foreign.joined(case(*WORK, *DEAD, ranks=(0, 1), pids={0: 10}), [kill(at=NOON + 3)])
+    assert c.ranks == (1,)
+    assert c.because.startswith("no pid matches")
+
+
+def test_the_moment_has_to_fit() -> None:
+    """Within a minute of the end, and what both clocks may be off by."""
+    assert joined(kill(at=NOON + 3 + 63), *DEAD) == (1,)
+    assert joined(kill(at=NOON + 3 + 64), *DEAD) == ()
+    assert joined(kill(at=NOON + 3 + 66, at_sigma=1.0), *DEAD) == (1,)
+    dated = [e._replace(at=NOON - 50, at_sigma=99.0) for e in DEAD]
+    assert joined(kill(at=NOON + 3), *dated) == (1,)
+    assert joined(kill(at=NOON + 20), *dated) == ()

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from claims import NOON, case, claim, event, exits, pattern
+from claims import case, claim, event, exits, pattern
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules.promote import promoted
 
 SEGFAULT = pattern("segfault", "native-crash", role="confirms", entity="pid", cause_if=("joined", "only-kernel"))
 CANCELLED = pattern("cancelled", "scheduler", role="symptom", entity="job", cause_if=("first-trouble",))
-RAISED = pattern()
 LOST = pattern("lost", "peer-lost", role="symptom")
 
 
@@ -31,15 +28,6 @@ def test_what_confirms_becomes_the_cause_of_the_rank_it_is_joined_to() -> None:
     assert c.role == "cause"
     assert c.because == "the process is this rank, and these logs have no better evidence"
     assert any("segfault" in note for note in seen.notes)
-
-
-def test_an_excerpt_of_the_kernels_log_that_is_all_there_is() -> None:
-    only = case(event(speaker="kernel"))
-    assert roles(only, fault()) == ["cause"]
-    assert roles(only, fault(comm="mysqld")) == ["confirms"]
-    assert roles(only, fault(), claim(RAISED)) == ["confirms", "cause"]
-    assert roles(case(event(speaker="kernel"), event()), fault()) == ["confirms"]
-    assert roles(case(event(speaker="kernel"), ranks=(0,)), fault()) == ["confirms"]
 
 
 # ── the job ran well until somebody ended it ─────────────────────────────────────────────────────────────────────────
@@ -60,36 +48,6 @@ def test_a_cancellation_is_the_cause_where_nothing_failed_before_it() -> None:
     assert roles(case(), cancelled(), complaint(4)) == ["symptom", "symptom"]
 
 
-def test_an_address_that_only_its_own_host_reaches_is_the_cause_where_there_are_two() -> None:
-    loopback = claim(pattern("loopback", "network", role="symptom", cause_if="several-hosts"))
-    assert roles(case(hosts={0: "a", 1: "b"}), loopback) == ["cause"]
-    assert roles(case(hosts={0: "a", 1: "a.cluster"}), loopback) == ["symptom"]
-    assert roles(case(event(host="b"), hosts={0: "a"}), loopback) == ["cause"]
-    assert roles(case(event(host="b", speaker="kernel"), hosts={0: "a"}), loopback) == ["symptom"]
-
-
-@pytest.mark.parametrize(
-    "at, sigma, role",
-    [(NOON + 1, 0.0, "cause"), (NOON - 0.5, 0.0, "cause"), (NOON - 2, 0.0, "symptom"), (NOON - 2, 1.5, "cause"),
-     (None, 0.0, "symptom")],
-)  # fmt: skip
-def test_in_another_file_the_clocks_tell_to_slurms_second(at: float | None, sigma: float, role: str) -> None:
-    assert roles(case(), cancelled(at=NOON), complaint(1, "rank0.log", at, at_sigma=sigma))[0] == role
-
-
-# ── the lines around it ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_line_around_it_may_say_why() -> None:
-    p = pattern("store", "rendezvous", role="symptom", cause_if_near="errno: 98")
-    for context, role in (
-        (("a", "… (errno: 98 - in use)"), "cause"),
-        (("errno: 99",), "symptom"),
-        ((), "symptom"),
-    ):
-        assert roles(case(), claim(p, event(context=context))) == [role]
-
-
 # ── a wait that is the last there is ─────────────────────────────────────────────────────────────────────────────────
 
 WAIT = pattern("wait", None, role="context", if_last="once")
@@ -106,24 +64,6 @@ def test_an_ordinary_wait_at_the_end_of_a_log_is_trouble() -> None:
     assert roles(case(*c.events, last(6)), c) == ["context"]
     assert roles(case(*c.events, event("…", "a.log", 5, "line")), c) == ["context"]
     assert roles(case(*c.events, last(5)), claim(pattern("p", None, role="context"), *c.events)) == ["context"]
-
-
-def test_a_wait_that_another_line_ends_is_trouble_unless_that_line_is_there() -> None:
-    p = pattern("pending", None, role="context", if_last="once", restored_by="started")
-    started = pattern("started", None, role="context")
-    assert roles(case(), claim(p)) == ["symptom"]
-    assert roles(case(event(pattern="started"), patterns=[started]), claim(p)) == ["context"]
-
-
-def test_a_wait_that_is_said_again_and_again_to_the_end() -> None:
-    p = pattern("again", None, role="context", if_last="repeated")
-    said = [event("waits", "a.log", n, pattern="again") for n in (1, 2, 3)]
-    assert roles(case(*said), claim(p, said[2])) == ["symptom"]
-    assert roles(case(*said), claim(p, said[1])) == ["context"]
-    assert roles(case(*said[1:]), claim(p, said[2])) == ["context"]
-    assert roles(case(*said, last(4)), claim(p, said[2])) == ["context"]
-    work = event("step", "a.log", 2, "worked", by="count")
-    assert roles(case(*said, work), claim(p, said[2])) == ["context"]
 
 
 # ── what a log's last exception without a traceback says ─────────────────────────────────────────────────────────────

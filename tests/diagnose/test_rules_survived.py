@@ -59,13 +59,7 @@ def test_what_a_process_died_of_or_what_others_report_was_not_handled(c: Claim) 
     assert fallen(survived.went_on, c, events=[worked()]) == {}
 
 
-def test_who_complains_of_the_missing_goes_on_itself() -> None:
-    absent = claim(pattern("absent", "hang", entity="missing-ranks"), event(file="a.log", line=5, rank=0), ranks=(3,))
-    assert fallen(survived.went_on, absent, events=[worked(rank=0)]) == {0: "context"}
-    assert fallen(survived.went_on, absent, events=[worked(rank=3)]) == {}
-
-
-def test_a_goodbye_below_what_surely_ended_its_process_is_its_shells() -> None:
+def test_a_final_message_below_what_surely_ended_its_process_is_its_shells() -> None:
     ended = raised(frames=(("a.py", 1, "<module>"),))
     assert fallen(survived.went_on, ended, events=[bye(None, file="a.log")]) == {}
     last = bye(None, file="a.log", fields={"last_word": True})
@@ -77,15 +71,6 @@ def test_a_goodbye_below_what_surely_ended_its_process_is_its_shells() -> None:
 
 
 LINE = event("next", "a.log", 9, "line")
-
-
-@pytest.mark.parametrize(
-    "text, over",
-    [("read failed, retry 1/3", True), ("falling back to gloo", True), ("recovered", True),
-     ("retry 3/3, giving up", False), ("it failed", False)],
-)  # fmt: skip
-def test_any_line_shows_that_what_is_tried_again_went_on(text: str, over: bool) -> None:
-    assert fallen(survived.went_on, raised(text=text), events=[LINE]) == ({0: "context"} if over else {})
 
 
 # ── of several ranks on one console one may have ended while the others went on ──────────────────────────────────────
@@ -105,17 +90,6 @@ def test_a_nameless_exception_may_be_the_end_of_a_rank_that_left_with_a_code() -
     assert not ended(*exits(r1=-11))
     assert not ended(*exits(r1=137))
     assert not ended()
-
-
-def test_a_shell_may_tell_of_it_without_a_name() -> None:
-    def told(**fields: str) -> Event:
-        return event("Exited", "b.log", pattern="end", fields=fields)
-
-    assert ended(told(exitcode="1"))
-    assert not ended(told(exitcode="0"))
-    assert not ended(told(exitcode="137"))
-    assert not ended(told(exitcode="1"), exception(3, rank=0))
-    assert ended(told(exitcode="1", rank="2"), exception(3, rank=0))
 
 
 def test_nor_if_it_is_not_the_last_one_there() -> None:
@@ -138,7 +112,7 @@ def leaving(rule_claim: Claim, *byes: Event) -> bool:
 LAST = {"fields": {"last_word": True}}
 
 
-def test_a_run_that_said_goodbye_everywhere_got_over_what_stands_above() -> None:
+def test_a_run_that_stated_final_message_everywhere_got_over_what_is_above() -> None:
     assert done(raised(5), bye(0, 9, file="a.log"), ranks=(0,))
     other = event("x", "b.log", 1, "line", source_kind="console")
     assert not done(raised(5), bye(0, 9, file="a.log"), other, ranks=(0, 1))
@@ -159,12 +133,12 @@ def test_a_run_that_said_goodbye_everywhere_got_over_what_stands_above() -> None
         raised(p=pattern("left", tells=("exit",))),
     ],
 )
-def test_a_goodbye_below_a_death_is_anothers_unless_no_failing_script_prints_it(c: Claim) -> None:
+def test_a_final_message_below_a_death_is_anothers_unless_no_failing_script_prints_it(c: Claim) -> None:
     assert not done(c, bye(0, 9, file="a.log"), ranks=(0,))
     assert done(c, bye(0, 9, file="a.log", **LAST), ranks=(0,))
 
 
-def test_below_the_goodbye_peers_vanish_while_processes_leave() -> None:
+def test_below_the_final_message_peers_vanish_while_processes_leave() -> None:
     lost = raised(12, p=pattern("lost", "peer-lost"))
     assert leaving(lost, bye(0, 9, file="a.log", **LAST))
     assert not leaving(lost, bye(0, 9, file="a.log"))
@@ -211,16 +185,6 @@ def test_a_logger_that_wrote_it_down_as_no_error() -> None:
     assert not caught(notice("ERROR could not load", 2), of=named, opened=3)
     assert not caught(notice("WARNING x: ERROR in", 2), of=named, opened=3)
     assert not caught(notice("WARNING could not load", 1), of=named, opened=3)
-
-
-def test_the_level_stands_above_the_first_of_a_chain() -> None:
-    def chained(opened: int, line: int) -> Event:
-        return event("KeyError", "a.log", line, "exception", fields={"chained": True, "opened": opened})
-
-    first = chained(13, 15)
-    warned = notice("WARNING could not load", 12)
-    assert caught(warned, first, of=pattern(), opened=20)
-    assert not caught(warned, first, of=pattern(), opened=21)
 
 
 # ── the other side came back ─────────────────────────────────────────────────────────────────────────────────────────

@@ -44,7 +44,7 @@ def roles(found: Sequence[Claim]) -> list[str]:
     return [c.role for c in found]
 
 
-def test_the_claim_says_why_it_fell_and_so_does_the_trace() -> None:
+def test_the_claim_states_why_it_fell_and_so_does_the_trace() -> None:
     seen = case()
     (fallen,) = settle(seen, claims(["cause"]), [[always(0, "context")]])
     assert (fallen.role, fallen.because) == ("context", "so it is")

@@ -35,7 +35,7 @@ def test_each_victim_stands_in_one_list() -> None:
     claims = [claim(WAITED, ranks=(0, 1)), claim(LOST, ranks=(1, 2, 3))]
     found = victims(case(*exits(r1=-15, r2=-15, r4=-15, r5=1)), (3,), claims)
     assert (found.timed_out, found.lost, found.stopped) == ((0, 1), (2,), (4,))
-    assert list(found.told()) == [
+    assert list(found.by_fate()) == [
         ((0, 1), "timed out"),
         ((2,), "lost the connection"),
         ((4,), "was stopped by the launcher"),
@@ -44,7 +44,7 @@ def test_each_victim_stands_in_one_list() -> None:
 
 def test_culprits_are_no_victims() -> None:
     found = victims(case(*exits(r1=-15)), (1, 2), [claim(WAITED, ranks=(1,)), claim(LOST, ranks=(2,))])
-    assert list(found.told()) == []
+    assert list(found.by_fate()) == []
 
 
 def test_all_that_complained_with_the_same_words_are_victims() -> None:
@@ -63,7 +63,7 @@ def test_who_complains_of_something_else_is_no_victim() -> None:
 
 
 def test_several_were_stopped() -> None:
-    assert [verb for _, verb in victims(case(*exits(r0=-15, r1=143)), (), []).told()] == [
+    assert [verb for _, verb in victims(case(*exits(r0=-15, r1=143)), (), []).by_fate()] == [
         "were stopped by the launcher"
     ]
 

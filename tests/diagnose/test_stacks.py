@@ -36,7 +36,7 @@ def test_what_a_library_does_below_changes_from_look_to_look() -> None:
     assert [row["ranks"] for row in rows] == [[0, 1]]
 
 
-def test_frames_of_libraries_stand_together_and_paths_begin_at_the_package() -> None:
+def test_frames_of_libraries_are_together_and_paths_begin_at_the_package() -> None:
     (row,) = stacks(case(stack(0, 43, REDUCE), ranks=(0,)), [])
     below, *own = row["frames"]
     assert below == {
@@ -47,7 +47,7 @@ def test_frames_of_libraries_stand_together_and_paths_begin_at_the_package() -> 
     assert own[1]["file"] == "train.py"
 
 
-def test_tracebacks_of_time_outs_stand_in_for_ranks_that_nobody_looked_at() -> None:
+def test_tracebacks_of_time_outs_are_in_for_ranks_that_no_rank_looked_at() -> None:
     """A traceback names the outermost frame first."""
 
     def raised(rank: int, line: int) -> Event:
@@ -67,7 +67,7 @@ def test_tracebacks_of_time_outs_stand_in_for_ranks_that_nobody_looked_at() -> N
     assert [(row["ranks"], row["how"]) for row in mixed] == [([0], "py-spy"), ([1], "traceback")]
 
 
-def test_the_flight_recorder_says_where_a_rank_waits_and_not_where_it_had_been() -> None:
+def test_the_flight_recorder_states_where_a_rank_waits_and_not_where_it_had_been() -> None:
     """Of rank 2 the last collective is done: the frames tell where it was then, not where it is."""
 
     def dump(rank: int, line: int, *pending: object) -> Event:
@@ -81,10 +81,3 @@ def test_the_flight_recorder_says_where_a_rank_waits_and_not_where_it_had_been()
         ([0, 1], "flight recorder", "train.py:24"),
     ]
     assert stacks(case(dump(0, 24, "x"), dump(2, 9), ranks=(0, 2)), []) == []
-
-
-def test_processes_of_unknown_rank_are_told_by_their_numbers_and_forked_children_not_at_all() -> None:
-    unknown = stack(None, 39)._replace(pid=77)
-    child = stack(0, 39, child=True)
-    (row,) = stacks(case(unknown, child), [])
-    assert (row["ranks"], row["pids"], row["count"]) == ([], [77], 1)

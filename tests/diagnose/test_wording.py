@@ -35,6 +35,6 @@ def test_a_headline_quotes_no_stamp(line: str, said: str) -> None:
         (90.0, ""),
     ],
 )
-def test_a_moment_is_told_as_well_as_it_is_known(sigma: float, said: str) -> None:
+def test_a_moment_is_reported_as_well_as_it_is_known(sigma: float, said: str) -> None:
     assert clock_time(1_795_208_328.7, sigma) == said
     assert clock_time(None, sigma) == clock_time(91_198_839.0, sigma) == ""

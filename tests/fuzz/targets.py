@@ -24,7 +24,7 @@ from postmortem import reading, report, scan
 from postmortem.analyze import Options, analyze
 from postmortem.blocks import counters, faults, flight_recorder, plain_pickle, progress, signs, stacks, torchrun
 from postmortem.errors import PostmortemError
-from postmortem.formats import boxed, envelope, excerpt, exports, records, style, tables, times, unwrap
+from postmortem.formats import boxed, envelope, excerpt, framing, records, style, tables, times, unwrap
 from postmortem.input import Container, archives, collect, names, open_sources, remote, sniff
 from postmortem.input.streams import Incomplete, Limits
 from postmortem.library import load
@@ -180,13 +180,19 @@ def small(data: bytes) -> None:
     text = _text(data)
     times.find(text)
     times.boot(text)
-    _, said = faults.library_of(text)
-    faults.fields_of(faults.read(said))
+    _, message = faults.library_of(text)
+    faults.fields_of(faults.read(message))
     counters.form_of(text)
     boxed.opens(text)
     list(signs.counts(text))
-    for sign in (signs.step, signs.done, signs.has_error, signs.troubled, signs.result, signs.answers, signs.goodbye,
-                 signs.last_word):  # fmt: skip
+    for sign in (
+        signs.step,
+        signs.has_error,
+        signs.troubled,
+        signs.result,
+        signs.completion,
+        signs.last_word,
+    ):
         sign(text)
 
 
@@ -200,9 +206,9 @@ def record(data: bytes) -> None:
 
 def export(data: bytes) -> None:
     text = _text(data)
-    if exports.looks(text):
+    if framing.is_export(text):
         count = text.count("\n") + 1
-        for group in exports.groups(text):
+        for group in framing.exported(text):
             assert all(1 <= row[0] <= count for row in group)
 
 
@@ -290,7 +296,6 @@ def named(data: bytes) -> None:
     kind, _ = sniff.kind(shown, head)
     source = names.source(shown, kind, len(head), Path("x") / "y", head)
     assert source.rank is None or source.rank >= 0
-    names.job_folder(shown)
 
 
 _FOLDER: list[Path] = []
@@ -365,7 +370,7 @@ def analysed(data: bytes) -> None:
         json.loads(report.render_json(incident))
         for form in ("html", "markdown", "ndjson", "junit", "trace", "github"):
             assert "an internal error in" not in getattr(report, f"render_{form}")(incident)
-        report.render_terminal(incident, width=80, colour=False)
+        report.render_terminal(incident, width=80, color=False)
     finally:
         for path in logs.iterdir():
             path.unlink()

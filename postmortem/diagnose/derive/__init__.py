@@ -1,2 +1,1 @@
-"""What no line states and the logs show together: how ranks ended, who did not come, who stands where, who
-fell silent."""
+"""Claims that no single line makes: by exit codes, comparisons of ranks, and silence."""

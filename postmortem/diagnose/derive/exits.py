@@ -1,4 +1,4 @@
-"""Claims from exit codes, about ranks whose end only a launcher reports.
+"""Claims from exit codes, about ranks with an end that only a launcher reports.
 
 exitcode  : -9 (pid: 32688)  (SIGKILL)      killed from outside; host OOM only if the kernel reports it
 exitcode  : -11 (pid: 743)   (SIGSEGV)      crashed, even without a message
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from postmortem.diagnose import endings, life, order
+from postmortem.diagnose import endings, liveness, order
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.endings import Ending
@@ -35,8 +35,8 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     explained |= _nameless_ends(case, claims, explained | caused)
     found: list[Claim] = []
     for rank, end in sorted(case.ends.items()):
-        if rank not in caused and end.told_by is not None and _is_evidence(case, rank, end, rank in explained):
-            found += _claim(case, rank, end, end.told_by)
+        if rank not in caused and end.stated_by is not None and _is_evidence(case, rank, end, rank in explained):
+            found += _claim(case, rank, end, end.stated_by)
     return [_reduced(case, c, found) for c in found] or told(case, claims)
 
 
@@ -58,7 +58,7 @@ def _explained(case: Case, claims: Sequence[Claim]) -> set[int]:
 
 
 def _nameless_ends(case: Case, claims: Sequence[Claim], known: set[int]) -> set[int]:
-    """Further ranks whose end lines without a rank may explain, if there are no more such ends than lines.
+    """Further ranks with an end that lines without a rank may explain, if there are no more such ends than lines.
 
     Until a group exists torch prints no `[rank0]:` before a traceback, and before torch 2.2 none before the message
     of a watchdog that aborts.
@@ -72,12 +72,12 @@ def _nameless_ends(case: Case, claims: Sequence[Claim], known: set[int]) -> set[
 def _nameless_errors(case: Case, claims: Sequence[Claim]) -> int:
     early = [c for c in claims if c.accuses and c.pattern.category == "rendezvous"]
     lines = {(e.where.source, e.where.line) for c in early for e in c.events}
-    raised = [e for e in case.of_kind("exception") if case.rank_of(e) is None and life.uncaught(e)]
+    raised = [e for e in case.of_kind("exception") if case.rank_of(e) is None and liveness.uncaught(e)]
     return sum((e.where.source, e.where.line) in lines for e in raised)
 
 
 def _nameless_aborts(case: Case, claims: Sequence[Claim]) -> int:
-    """How many processes without a rank aborted on an exception whose message, right below, is a symptom."""
+    """How many processes without a rank aborted on an exception with a symptom as its message, right below."""
     symptoms = [c for c in claims if c.role == "symptom"]
     above = {(c.event.where.source, (c.event.where.line or 0) - 1) for c in symptoms}
     aborts = [e for c in symptoms for e in c.events if "terminate called after" in e.text and case.rank_of(e) is None]
@@ -90,8 +90,8 @@ def _is_evidence(case: Case, rank: int, end: Ending, explained: bool) -> bool:
         return not _forced(case, end)
     if end.kind == "stop":
         return _unasked(case, end)
-    if end.kind == "own" and end.told_by is not None and end.told_by.fields.get("told_by") == "script":
-        # a script reports every rank that fails, also those whose traceback has no rank
+    if end.kind == "own" and end.stated_by is not None and end.stated_by.fields.get("told_by") == "script":
+        # a script reports every rank that fails, also those with a nameless traceback
         explained = explained or any(case.rank_of(e) in (rank, None) for e in case.of_kind("exception"))
     return end.kind == "limit" or (not explained and end.kind in ("crash", "own"))
 
@@ -115,7 +115,7 @@ def _claim(case: Case, rank: int, end: Ending, event: Event) -> list[Claim]:
 
 def _unasked(case: Case, end: Ending) -> bool:
     """Whether this is the only rank ended by a signal that is not among those that the launcher asked to stop."""
-    report = end.told_by
+    report = end.stated_by
     if end.code > 0 or report is None or case.telling("stop"):  # where the whole job was stopped, every rank was
         return False
     asks = case.telling("asks")
@@ -124,20 +124,20 @@ def _unasked(case: Case, end: Ending) -> bool:
     asked = {number(e.fields.get("pid")) for e in asks}
     complete = any(e.where.source == report.where.source for e in asks)  # another agent's log may lack its head
     stopped = [case.ends[r] for r in case.ended("stop")]
-    others = [x.told_by.pid for x in stopped if x.code < 0 and x.told_by and x.told_by.pid not in asked]
+    others = [x.stated_by.pid for x in stopped if x.code < 0 and x.stated_by and x.stated_by.pid not in asked]
     return complete and report.pid is not None and others == [report.pid]
 
 
 def _before_all_others(case: Case, end: Ending, report: Event) -> bool:
     """Whether a script that stops no rank reports this end by a signal before all others, which failed by themselves."""
     others = [x for x in case.ends.values() if x is not end]
-    reports = [x.told_by for x in others if x.kind == "own" and x.told_by is not None]
+    reports = [x.stated_by for x in others if x.kind == "own" and x.stated_by is not None]
     return 0 < len(reports) == len(others) and all(order.came_before(report, other) for other in reports)
 
 
 def _forced(case: Case, end: Ending) -> bool:
     """Whether the launcher itself sent SIGKILL to a rank that did not obey SIGTERM: a stuck victim or culprit."""
-    event = end.told_by
+    event = end.stated_by
     if event is None or event.pid not in set(_killed_by_launcher(case, event)):
         return False
     case.note(f"{event.where}: the launcher itself sent SIGKILL to pid {event.pid}, after SIGTERM")
@@ -164,7 +164,7 @@ def told(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     """
     if any(c.role == "cause" for c in claims) or case.all_finished:
         return []
-    claims = [c for c in claims if not (_job_went_on(case, c) or _after_the_job(case, c))]
+    claims = [c for c in claims if not _job_went_on(case, c)]
     for c, end in _reported_ends(claims):
         if end.kind != "clean" and _unaccounted(case, c, end, _complaints(claims, c.pattern.generic)):
             kind = end.kind if end.kind in PATTERNS else "own"
@@ -177,11 +177,11 @@ def told(case: Case, claims: Sequence[Claim]) -> list[Claim]:
 
 
 def _reported_ends(claims: Sequence[Claim]) -> list[tuple[Claim, Ending]]:
-    return [(c, end) for c in claims if c.tells("end") and (end := endings.told(c.event)) is not None]
+    return [(c, end) for c in claims if c.tells("end") and (end := endings.reported(c.event)) is not None]
 
 
 def _complaints(claims: Sequence[Claim], whole_job: bool) -> list[Claim]:
-    """Symptoms that account for an end; for the end of the whole job also those that only stand for a category."""
+    """Symptoms that account for an end; for the end of the whole job also those of a category by `stands_for` alone."""
     symptoms = [c for c in claims if c.role == "symptom" and c.speaker != "kernel"]
     stand_for = [c for c in symptoms if whole_job and c.pattern.stands_for not in ("", "python-exception")]
     return [c for c in symptoms if c.pattern.category or c in stand_for]
@@ -199,16 +199,9 @@ def _as(case: Case, name: str, c: Claim, event: Event, because: str) -> list[Cla
 def _job_went_on(case: Case, c: Claim) -> bool:
     """Whether the job went on below in the same log, and was done: a helper step of a batch script failed. A report
     on the whole job has no progress below it."""
-    whole = c.pattern.entity == "job" or life.all_done(case)
-    later = life.after(case, c.event, None) if whole and c.speaker != "kernel" else iter(())
+    whole = c.pattern.entity == "job" or liveness.all_done(case)
+    later = liveness.after(case, c.event, None) if whole and c.speaker != "kernel" else iter(())
     return next(later, None) is not None
-
-
-def _after_the_job(case: Case, c: Claim) -> bool:
-    """Whether it is below the final message of a whole run that went well: a script cleans up."""
-    bye = life.last_goodbye(case, c.event.where.source)
-    below = bye is not None and life.below(c.event, bye) and life.has_last_word(bye)
-    return below and c.tells("end") and not c.ranks and life.all_done(case)
 
 
 def _unaccounted(case: Case, c: Claim, end: Ending, accused: Sequence[Claim]) -> bool:

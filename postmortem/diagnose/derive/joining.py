@@ -7,30 +7,25 @@ DistNetworkError: The client socket has timed out after 10000ms while trying to 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from postmortem.diagnose import life
+from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import MOST, make
 from postmortem.diagnose.wording import ranks_text
+from postmortem.formats import forms
 from postmortem.model import Event
 from postmortem.model.digits import number
-from postmortem.system import lazy
 
 ALIVE = ("line", "identity", "progress", "exception")
 START = ("line", "identity")
 PATIENCE_S = 10.0  # how long a client looks for the store where its message has no timeout
 TOGETHER_S = 1.0  # ranks that start within this time are not late
 MARGIN_S = 0.5
-_OF_THE_GROUP = lazy.regex(
-    r"process.?group|init\w*[ _.-]{1,3}(?:dist|nccl|gloo|comm|backend|torch)|distributed|rendezvous|master|store\b"
-    r"|\bworld|listen|barrier|join(?:ed|ing)?\b",
-    re.IGNORECASE,
-)
+_REGEXES = forms.regexes("diagnose/lines")
 
 
 @dataclass(frozen=True)
@@ -63,7 +58,7 @@ class Meeting:
         lines = {(e.where.source, e.where.line) for e in self.complaints if self.case.rank_of(e) is None}
         raised = [e for e in self.case.of_kind("exception") if (e.where.source, e.where.line) in lines]
         left = {r for r in self.case.ended("own") if self.case.ends[r].code == 1} - named
-        return named | left if len(left) == sum(map(life.uncaught, raised)) else named
+        return named | left if len(left) == sum(map(liveness.uncaught, raised)) else named
 
     @cached_property
     def outside(self) -> dict[int, Event]:
@@ -111,7 +106,7 @@ def _store_not_opened(m: Meeting) -> Claim | None:
         return None
     last = max((e for e in m.case.by_rank[0] if e.kind in ALIVE), key=lambda e: e.where.line or 0)
     gave_up = min((at for e in m.outside.values() if (at := moment(e)) is not None), default=float("inf"))
-    if _OF_THE_GROUP.search(last.text) or (moment(last) or 0.0) > gave_up:
+    if _REGEXES["about-the-group"].search(last.text) or (moment(last) or 0.0) > gave_up:
         return None
     because = f"rank 0 fell silent before it opened the store; {ranks_text(peers)} looked for it until the timeout"
     return make(m.case, "rank-stuck-before-init", [0], [last, *m.outside.values()], because)
@@ -137,7 +132,7 @@ def _separate(stems: set[str]) -> bool:
     return len({s.rsplit("/", 1)[0] if "/" in s else "" for s in stems}) == 1
 
 
-def _late(m: Meeting) -> Claim | None:
+def _started_after_timeout(m: Meeting) -> Claim | None:
     """A client that started after the others had given up."""
     times = [(r, moment(e)) for r, events in m.case.by_rank.items() for e in events if e.kind in START]
     starts: dict[int, float] = {}
@@ -226,7 +221,7 @@ def _never_came(m: Meeting) -> Claim | None:
 
 STEPS: tuple[Callable[[Meeting], Claim | None], ...] = (
     _twice,
-    _late,
+    _started_after_timeout,
     _larger_world,
     _no_store,
     _stuck,

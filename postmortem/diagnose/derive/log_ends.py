@@ -7,29 +7,28 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence, Set
 
-from postmortem.diagnose import life
+from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import make
+from postmortem.formats import forms
 from postmortem.formats.lineform import shape
 from postmortem.model import Event, Where
 
 BEHIND = 4  # lines that a shell or a trap may still print after the error
 ENOUGH = 3  # lines of one wait: fewer may be a compilation
-_AGAIN = re.compile(r"\b(?:[Rr]etrying|RETRYING|[Tt]rying again|(?:will|then) (?:re)?try again)\b")
-_ANSWERED = re.compile(r'\bHTTP/1\.[01]" [1-4]\d\d\b')  # a server that answers the next request got over its error
+_REGEXES = forms.regexes("diagnose/lines")
 
 
 def derive(case: Case, claims: list[Claim]) -> list[Claim]:
     """At most one claim, where no pattern knows a failure and nothing shows the writers at work or done."""
-    if life.all_done(case) or any(c.accuses for c in claims):
+    if liveness.all_done(case) or any(c.accuses for c in claims):
         return []
     benign = {e.where for c in claims if c.role == "context" for e in c.events} | case.known_benign
-    alive = life.is_alive(case)  # then a log without progress may be a tool's
-    sources = [source for source in case.by_source if not alive or life.last_line(case, source)]
+    alive = liveness.is_alive(case)  # then a log without progress may be a tool's
+    sources = [source for source in case.by_source if not alive or liveness.last_line(case, source)]
     found = [end for source in sources if (end := _end(case, source, benign)) is not None]
     if not found:
         return []
@@ -40,7 +39,7 @@ def derive(case: Case, claims: list[Claim]) -> list[Claim]:
 
 def _end(case: Case, source: str, benign: Set[Where]) -> tuple[Event, str] | None:
     """The last line of one log that reports a failure, and the pattern's name."""
-    worked = life.last_line(case, source)
+    worked = liveness.last_line(case, source)
     lines = [e for e in case.by_source[source] if e.kind in ("line", "notice") and e.speaker != "kernel"]
     end = max((_line(e) * (e.kind == "line") for e in lines), default=0)
     last = [e for e in lines if _line(e) > max(end - BEHIND - 1, worked)]
@@ -60,13 +59,18 @@ def _repeats(final: Event, lines: Sequence[Event]) -> bool:
     form = shape(final.text)
     if final.kind != "line":
         return False
-    return bool(_AGAIN.search(final.text)) and len({e.where.line for e in lines if shape(e.text) == form}) >= ENOUGH
+    return (
+        bool(_REGEXES["again"].search(final.text))
+        and len({e.where.line for e in lines if shape(e.text) == form}) >= ENOUGH
+    )
 
 
 def _unanswered(last: Sequence[Event]) -> list[Event]:
     """Errors after which a server answered no request, and nothing is tried again."""
     answers = [
-        e.where for e in last if _ANSWERED.search(e.text) or (_AGAIN.search(e.text) and not e.fields.get("cries"))
+        e.where
+        for e in last
+        if _REGEXES["answered"].search(e.text) or (_REGEXES["again"].search(e.text) and not e.fields.get("cries"))
     ]
     return [e for e in last if e.fields.get("cries") and (not answers or e.where > max(answers))]
 

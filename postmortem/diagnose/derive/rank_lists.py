@@ -1,4 +1,4 @@
-"""An exception that lists one value per rank, or names one rank: the rank whose value differs from most is the odd one.
+"""An exception that lists one value per rank, or names one rank: the rank with another value than most is the odd one.
 
 [rank3]: DistributedOperationException: Cannot apply desired operation due to shape mismatches.
 [rank3]:   - Process 1: [8, 48]
@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,26 +16,17 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import make, odd_one_out
 from postmortem.diagnose.wording import ranks_text
+from postmortem.formats import forms
 from postmortem.model import Event
 from postmortem.model.digits import whole
-from postmortem.system import lazy
 
 MOST = 600  # characters of a message
-_SIZE = lazy.regex(
-    r"(?:torch\.Size\()?[\[(]?[\d, x*]+[\])]*(?: (?:elements?|batches|samples|items|tokens|rows|bytes))?$"
-    r"|(?:torch\.)?(?:b?float|u?int|complex|bool)\d{0,3}$|(?:\w+ )?(?:shape|size|numel|dtype)\b",
-    re.IGNORECASE,
-)
-_RANK = lazy.regex(r"\b[Rr]ank[ =#]?(\d{1,6})\b")
-_STATEMENT = lazy.regex(
-    r"\b[Rr]ank[ =#]?(?P<rank>\d{1,6}) (?P<value>(?:is|was|has|had|sent|got|gave|returned|reported|produced|diverged)"
-    r" (?!not\b|no\b|out of|invalid|already|waiting|timed|been|the only|a member|expected)[^,;\n]{1,60})"
-)
+_REGEXES = forms.regexes("diagnose/lines")
 
 
 @dataclass(frozen=True)
 class Odd:
-    """Ranks whose value differs from that of most; `row` is the line of the first."""
+    """Ranks with another value than most; `row` is the line of the first."""
 
     ranks: tuple[int, ...]
     row: tuple[int, str, int, int | None, str]  # rank, value, line, line of the file, text
@@ -59,14 +49,14 @@ def odd(e: Event) -> Odd | None:
         return None
     usual = max(groups, key=lambda value: len(groups[value]))
     first = next(row for row in rows if row[0] in ranks)
-    return Odd(tuple(sorted(ranks)), first, usual, all(_SIZE.match(value) for value in groups))
+    return Odd(tuple(sorted(ranks)), first, usual, all(_REGEXES["size"].match(value) for value in groups))
 
 
 def _named(e: Event) -> Odd | None:
     """The only rank that the message of another rank's exception is about."""
     text = str(e.fields.get("message") or "")[:MOST]
-    m = _STATEMENT.search(text)
-    if m is None or len(set(_RANK.findall(text))) != 1 or whole(m["rank"]) == e.rank:
+    m = _REGEXES["rank-statement"].search(text)
+    if m is None or len(set(_REGEXES["rank-number"].findall(text))) != 1 or whole(m["rank"]) == e.rank:
         return None
     row = (whole(m["rank"]), m["value"].strip(" ,;."), e.where.line or 0, e.where.file_line, e.text)
     return Odd((whole(m["rank"]),), row)
@@ -81,7 +71,7 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
             continue
         e, (rank, value, line, file_line, text) = c.event, listed.row
         shown = e._replace(where=e.where._replace(line=line, end_line=None, file_line=file_line), text=text, rank=None)
-        because = f"the exception says that rank {rank} {value}"
+        because = f"the exception states that rank {rank} {value}"
         if listed.usual:
             because = f"{ranks_text((rank,))} has {value} in the exception's list, most ranks have {listed.usual}"
         pattern = "ranks-list-other-shapes" if listed.sizes else "ranks-list-other-values"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from postmortem.diagnose.case import SPOKEN, Case
+from postmortem.diagnose.case import RANK_LOGS, Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import make
 from postmortem.model import Event
@@ -65,7 +65,7 @@ def _last_lines(case: Case) -> list[Event]:
     latest: dict[Writer, Event] = {}
     for e in case.of_kind("line", "progress", "notice", "finished"):
         rank = case.rank_of(e)
-        if e.source_kind in SPOKEN or (e.source_kind == "agent" and rank is not None):
+        if e.source_kind in RANK_LOGS or (e.source_kind == "agent" and rank is not None):
             known = latest.setdefault((e.where.source, rank), e)
             if (e.where.line or 0) >= (known.where.line or 0):
                 latest[e.where.source, rank] = e

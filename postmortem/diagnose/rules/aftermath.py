@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules.view import Defeat, View
+from postmortem.formats import forms
 from postmortem.library import regexes
 from postmortem.model.digits import number
 
@@ -15,9 +15,7 @@ COMPLAINTS = ("peer-lost", "network", "hang", "rendezvous", "collective-mismatch
 WEAKER = ("native-crash", "python-exception", "environment")
 WAITED = ("hang", "rendezvous", "network")
 AT_ONCE_S = 0.2  # ranks print the NaN of one step within this time
-_OF_RANKS = re.compile(  # libraries through which the processes of a job communicate
-    r"(?:^|[/\\])(?:torch|multiprocessing|ray|horovod|mpi4py|zmq|distributed|megatron|deepspeed|vllm|sglang)[/\\]"
-)
+_REGEXES = forms.regexes("diagnose/lines")
 Losses = Mapping[tuple[int | None, str], Claim]  # by rank and log
 
 
@@ -66,7 +64,7 @@ def _about_a_service(claim: Claim) -> bool:
     frames = claim.event.fields.get("frames")
     if not claim.event.fields.get("chained") or not isinstance(frames, tuple) or not frames:
         return False
-    own = not any(_OF_RANKS.search(str(frame[0])) for frame in frames)
+    own = not any(_REGEXES["communication-library"].search(str(frame[0])) for frame in frames)
     return own and claim.pattern.category in ("peer-lost", "network")
 
 

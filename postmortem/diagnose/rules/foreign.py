@@ -11,11 +11,10 @@ JobID           JobName  Partition    Account  AllocCPUS      State ExitCode
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from postmortem.diagnose import life
+from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.derive import exits
@@ -23,12 +22,11 @@ from postmortem.diagnose.explain import declared
 from postmortem.diagnose.rules.aftermath import COMPLAINTS
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.same import same_host
+from postmortem.formats import forms
 from postmortem.model import Event, Where
 from postmortem.model.digits import number
 
-_ROW = re.compile(r"[ |]*(\d{2,12})(?:_\[?[\d,-]+\]?|\+\d+)?(?:\.[\w]+)?[ |]")  # 990, 990_4, 990+1, 990.batch
-_NAMED = re.compile(r"(?:slurm|job|jobid)[-_.=]?(\d{2,12})(?!\d)", re.IGNORECASE)
-_NUMBER = re.compile(r"\d{2,12}")
+_REGEXES = forms.regexes("diagnose/lines")
 GPU = ("gpu-hardware", "gpu-fault")
 ON_GPUS = (*GPU, "gpu-memory", "nccl")  # families of patterns in which a rank reports on its GPU
 PROGRAMS = ("python", "pt_", "pt-", "ray", "vllm", "sglang", "torchrun", "train", "main")  # names of rank processes
@@ -59,7 +57,7 @@ def _of_unknown_process(c: Claim) -> bool:
 
 
 def joined(case: Case, claims: Sequence[Claim]) -> list[Claim]:
-    """Kernel claims about processes of unknown pid get the one rank whose end fits: containers have pids of their own."""
+    """Kernel claims about processes of unknown pid get the one rank with an end that fits: containers have pids of their own."""
     out = []
     for c in claims:
         if _of_unknown_process(c) and is_program(c.event) and not outside(case, c.event):
@@ -79,7 +77,7 @@ def _only_killed(case: Case, e: Event) -> int | None:
         return None
     if e.at is None or case.end is None:
         return killed[0] if e.clock != "boot" else None  # an unplaced boot stamp may be of any day
-    report = case.ends[killed[0]].told_by
+    report = case.ends[killed[0]].stated_by
     at = report.at if report is not None and report.at is not None else case.end
     return killed[0] if abs(e.at - at) <= NEAR_S + 3 * (e.at_sigma + 1) else None
 
@@ -129,7 +127,7 @@ def _strange_rows(case: Case) -> set[Where]:
     rows = {
         e.where: m[1]
         for e in case.of_kind("pattern")
-        if e.source_kind == "scheduler" and (m := _ROW.match(e.text)) is not None
+        if e.source_kind == "scheduler" and (m := _REGEXES["job-row"].match(e.text)) is not None
     }
     return set(rows) if len(set(rows.values())) > 1 and not _own_numbers(case, rows) else set()
 
@@ -139,7 +137,9 @@ def _own_numbers(case: Case, rows: Mapping[Where, str]) -> set[str]:
     tables = {where.source for where in rows}
     found: set[str] = set()
     for path in set(case.sources) - tables:
-        found |= set(_NAMED.findall(path)) | (set(_NUMBER.findall(path)) & set(rows.values()))
+        found |= set(_REGEXES["job-number"].findall(path)) | (
+            set(_REGEXES["number"].findall(path)) & set(rows.values())
+        )
     own = (e for e in case.of_kind("pattern") if e.where.source not in tables and e.fields.get("job_id"))
     return found | {str(e.fields["job_id"]) for e in own}
 
@@ -150,7 +150,7 @@ def _own_numbers(case: Case, rows: Mapping[Where, str]) -> set[str]:
 def harmless(view: View) -> Iterator[Defeat]:
     """Reports of others did the job no harm where all ranks finished and none complains."""
     case = view.case
-    if not life.all_done(case) or any(_is_complaint(case, c) for c in view.claims):
+    if not liveness.all_done(case) or any(_is_complaint(case, c) for c in view.claims):
         return
     for at, claim in view.numbered("cause", "symptom", "confirms"):
         if claim.speaker in OTHERS and not _after_the_end(case, claim):
@@ -229,7 +229,11 @@ def _confirmed(case: Case, c: Claim, own: Sequence[Claim]) -> bool:
     causes = [x for x in own if x.role == "cause" and not x.pattern.derived and x.pattern.category not in COMPLAINTS]
     if causes:
         return any(declared(c, x) or (_akin(x, c) and x.pattern.family == "gpu-fault") for x in causes)
-    if c.pattern.category == "host-oom" and not _ROW.match(c.event.text) and _some_rank_killed(case, own):
+    if (
+        c.pattern.category == "host-oom"
+        and not _REGEXES["job-row"].match(c.event.text)
+        and _some_rank_killed(case, own)
+    ):
         return True
     return any(_akin(x, c) for x in own)
 

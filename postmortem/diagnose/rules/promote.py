@@ -16,7 +16,7 @@ from postmortem.model import Event
 
 
 def promoted(case: Case, claims: Sequence[Claim]) -> list[Claim]:
-    """All claims; those whose pattern names a condition that holds get a higher role."""
+    """All claims; those with a pattern whose condition holds get a higher role."""
     caused = any(c.role == "cause" for c in claims)
     messages = [] if caused else _last_messages(case, claims)
     out = []
@@ -65,7 +65,7 @@ def _why(case: Case, c: Claim, claims: Sequence[Claim]) -> str:
     if "several-hosts" in when and len(_hosts(case)) > 1:
         return "the ranks run on several hosts"
     if near and any(regexes.search(near, line) for line in c.event.context):
-        return "the lines around it say why"
+        return "the lines around it state the reason"
     return ""
 
 

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import rank_lists
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.wording import ranks_text
+from postmortem.formats import forms
 from postmortem.privacy import cut
 
-_TRANSPORT = re.compile(
-    # `ProcessGroupGloo::scatter: Incorrect input list size 2` finds fault with the caller
-    r"gloo/transport/|ProcessGroup(?:Gloo|NCCL|UCC|MPI)(?!::\w+(?:: | takes ))|\bc10d\b|TCPStore"
-    r"|\bNCCL (?:error|Async Error|operation timed out|\w+ failed)\b"
-)
-_ABORT = re.compile(r"c10::Dist|c10d|gloo::|ProcessGroup|NCCL|[Ww]atchdog")
-_RESULT = re.compile(r"NCCL (?:error|Async Error|\w+ failed)|\bnccl[A-Z]\w+(?:Error|Usage|Argument)\b")
+_REGEXES = forms.regexes("diagnose/lines")
 FAR = 40  # lines of a message below its head
 DISTRIBUTED = (  # exceptions of torch.distributed and Ray about a peer or the store
     "DistBackendError",
@@ -54,7 +48,7 @@ def transport(view: View) -> Iterator[Defeat]:
 
 def is_transport(claim: Claim) -> bool:
     text = str(claim.event.fields.get("line", ""))
-    return claim.pattern.generic and (exception_class(claim) in DISTRIBUTED or bool(_TRANSPORT.search(text)))
+    return claim.pattern.generic and (exception_class(claim) in DISTRIBUTED or bool(_REGEXES["transport"].search(text)))
 
 
 def lists_who(view: View) -> Iterator[Defeat]:
@@ -71,21 +65,21 @@ def abort_of_a_collective(view: View) -> Iterator[Defeat]:
     for number, claim in view.numbered("cause"):
         fields = claim.event.fields
         text = f"{fields.get('terminate') or ''} {fields.get('what') or ''}".strip()
-        if claim.pattern.category == "native-crash" and _ABORT.search(text):
+        if claim.pattern.category == "native-crash" and _REGEXES["collective-library"].search(text):
             because = f"the process aborted on an exception of the collective library ({cut(text, 60)})"
             yield Defeat(number, "symptom", because)
 
 
 def opens_a_message(view: View) -> Iterator[Defeat]:
     """The head of a message yields to its text: a result code of NCCL to `Last error:`, an uncaught C++ exception to
-    its what(), a list of ranks to the reason that each of them sent."""
+    its what(), a list of ranks to the reason of each."""
     for number, claim in view.numbered("cause"):
         head = claim.event.where
         for other in view.claims:
             x = other.event
             near = x.where.source == head.source and 0 < (x.where.line or 0) - (head.line or 0) <= FAR
             if near and _is_more_specific(claim, other):
-                yield Defeat(number, "symptom", f"its own message says more ({x.where})")
+                yield Defeat(number, "symptom", f"its own message is more specific ({x.where})")
 
 
 def _is_more_specific(claim: Claim, other: Claim) -> bool:
@@ -96,7 +90,7 @@ def _is_more_specific(claim: Claim, other: Claim) -> bool:
         return False
     if "terminate called after" in text:
         return "what()" in x.text and other.role == "cause"
-    return bool(x.fields.get("last_error")) and bool(_RESULT.search(text))
+    return bool(x.fields.get("last_error")) and bool(_REGEXES["nccl-result"].search(text))
 
 
 def exception_class(claim: Claim) -> str:

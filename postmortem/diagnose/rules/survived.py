@@ -6,20 +6,17 @@ import math
 import re
 from collections.abc import Iterator
 
-from postmortem.diagnose import endings, life
+from postmortem.diagnose import endings, liveness
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.rules.aftermath import COMPLAINTS
 from postmortem.diagnose.rules.view import Defeat, View
+from postmortem.formats import forms
 from postmortem.model import Event
 from postmortem.model.digits import number
 from postmortem.privacy import cut
 
-# `read failed, retry 1/3`
-_OVERCOME = re.compile(r"\bretr(?:y|ied|ying)\b|\bfalling back\b|\brecovered\b", re.IGNORECASE)
-_GAVE_UP = re.compile(r"\b(?:giv(?:e|ing) up|gave up|exhausted|abort(?:ed|ing)?|no more|last)\b", re.IGNORECASE)
-_INSTEAD = re.compile(r"\b(?:falling back|fall ?back) (?:on|to)\b|\busing \S+ instead\b", re.IGNORECASE)
-_BELOW_ERROR = re.compile(r"\b(?:INFO|DEBUG|WARNING|WARN)\b(?!.{0,200}\bERROR\b)")
+_REGEXES = forms.regexes("diagnose/lines")
 NEAR = 60  # lines: c10d's warning with its C++ frames is above the agent's traceback
 FAR = 12  # lines: ranks that wait for a dead one print no more
 CHAIN = 5  # lines between the tracebacks of a chain
@@ -29,7 +26,7 @@ OF_RANKS = ("self", "rank", "missing-ranks")
 
 
 def went_on(view: View) -> Iterator[Defeat]:
-    """A rank that worked or finished below its failure, and whose end no launcher reports, handled it."""
+    """A rank without a reported end that worked or finished below its failure handled it."""
     for at, claim in view.numbered():
         if not _may_be_handled(view.case, claim):
             continue
@@ -65,15 +62,17 @@ def _rank_that_continues(case: Case, claim: Claim) -> int | None:
 def _sign_of_work(case: Case, e: Event, rank: int | None) -> Event | None:
     """Progress or a final message below a failure, or any line where the failure itself announces another try. A
     final message below an exception that ended the process is its shell's, unless only a good run prints it."""
-    for x in life.after(case, e, rank):
-        if not life.uncaught(e) or life.has_last_word(x) or (x.kind == "worked" and _far_below(x, e)):
+    for x in liveness.after(case, e, rank):
+        if not liveness.uncaught(e) or liveness.surely_finished(x) or (x.kind == "worked" and _far_below(x, e)):
             return x
-    tried_again = _OVERCOME.search(e.text) and not _GAVE_UP.search(e.text) and not e.fields.get("opened")
+    tried_again = (
+        _REGEXES["overcome"].search(e.text) and not _REGEXES["gave-up"].search(e.text) and not e.fields.get("opened")
+    )
     return _line_below(case, e, rank) if tried_again and case.unharmed(rank) else None
 
 
 def _line_below(case: Case, e: Event, rank: int | None) -> Event | None:
-    below = (x for x in case.by_source[e.where.source] if x.kind == "line" and life.below(x, e))
+    below = (x for x in case.by_source[e.where.source] if x.kind == "line" and liveness.below(x, e))
     return next((x for x in below if rank is None or case.rank_of(x) in (rank, None)), None)
 
 
@@ -127,7 +126,7 @@ def caught(view: View) -> Iterator[Defeat]:
     """An exception that did not end its process: a library raised and caught it, or it was logged below ERROR."""
     for at, claim in view.numbered("cause"):
         e = claim.event
-        if life.uncaught(e) or not e.fields.get("frames") or claim.ranks or e.fields.get("code"):
+        if liveness.uncaught(e) or not e.fields.get("frames") or claim.ranks or e.fields.get("code"):
             continue
         if claim.pattern.generic and _first_function(e) not in RUNNERS and _wrote_on(view.case, e):
             yield Defeat(at, "symptom", "a library raised and caught it, and continued")
@@ -143,7 +142,7 @@ def _first_function(e: Event) -> str:
 def _wrote_on(case: Case, e: Event) -> bool:
     end = e.where.end_line or e.where.line or 0
     lines = (x for x in case.by_source[e.where.source] if x.kind == "line" and (x.where.line or 0) > end)
-    return any(not life.is_bar(x) for x in lines)
+    return any(not liveness.is_bar(x) for x in lines)
 
 
 def _logged_below_error(case: Case, e: Event) -> bool:
@@ -154,13 +153,13 @@ def _logged_below_error(case: Case, e: Event) -> bool:
         if 0 < opened - (x.where.end_line or x.where.line or 0) <= CHAIN:
             opened = number(x.fields.get("opened")) or 0
     heads = [x for x in case.by_source[e.where.source] if x.kind == "notice" and x.where.line == opened - 1]
-    return any(_BELOW_ERROR.search(x.text) for x in heads)
+    return any(_REGEXES["below-error"].search(x.text) for x in heads)
 
 
 def job_done(view: View) -> Iterator[Defeat]:
     """A run of which every log reports the end got over the failures above."""
     for at, claim, bye in _in_finished_runs(view):
-        if not life.below(claim.event, bye) and (life.has_last_word(bye) or not _final(claim)):
+        if not liveness.below(claim.event, bye) and (liveness.surely_finished(bye) or not _final(claim)):
             yield Defeat(at, "context", f"the run finished after it ({bye.where})")
 
 
@@ -173,7 +172,7 @@ def while_leaving(view: View) -> Iterator[Defeat]:
             may_follow = not (claim.tells("end") or claim.tells("exit"))
         # a rank that died in a collective of the program had not finished: another rank did
         at_work = claim.event.fields.get("excepthook") and claim.event.fields.get("collective") not in (None, "barrier")
-        if may_follow and not at_work and life.has_last_word(bye) and life.below(claim.event, bye):
+        if may_follow and not at_work and liveness.surely_finished(bye) and liveness.below(claim.event, bye):
             yield Defeat(at, "context", f"the run had finished ({bye.where}), and the processes were exiting")
 
 
@@ -197,28 +196,28 @@ def _function_in(e: Event, name: str) -> bool:
 
 def _in_finished_runs(view: View) -> Iterator[tuple[int, Claim, Event]]:
     """The job's own claims, each with the last final message of its log, where the whole run reports its end."""
-    if not life.all_done(view.case):
+    if not liveness.all_done(view.case):
         return
     for at, claim in view.numbered("cause", "symptom", "confirms"):
-        bye = life.last_goodbye(view.case, claim.event.where.source)
+        bye = liveness.last_finish(view.case, claim.event.where.source)
         if claim.speaker not in OTHERS and claim.pattern.category != "numerics" and bye is not None:
             yield at, claim, bye
 
 
 def _final(claim: Claim) -> bool:
     """Whether it reports the end of a process or job, so that a final message below it is a shell's."""
-    dead = life.uncaught(claim.event) or claim.pattern.survivable == "never"
+    dead = liveness.uncaught(claim.event) or claim.pattern.survivable == "never"
     ends = any(claim.tells(word) for word in ("end", "exit", "stop", "asks"))
     return dead or ends or claim.pattern.category == "native-crash" or claim.pattern.family in BATCH
 
 
 def fell_back(view: View) -> Iterator[Defeat]:
-    """An error in one line, right above a line that states what is used instead."""
+    """An error in one line, right above a line that names the replacement."""
     for at, claim in view.numbered("cause", "symptom"):
         e = claim.event
         below = next((line for line in e.context[e.before + 1 : e.before + 3] if line.strip()), "")
-        if claim.pattern.entity == "self" and not e.fields.get("frames") and _INSTEAD.search(below):
-            yield Defeat(at, "context", f"the next line says what is done instead: `{cut(below.strip(), 80)}`")
+        if claim.pattern.entity == "self" and not e.fields.get("frames") and _REGEXES["instead"].search(below):
+            yield Defeat(at, "context", f"the next line names the replacement: `{cut(below.strip(), 80)}`")
 
 
 def restored(view: View) -> Iterator[Defeat]:
@@ -227,6 +226,6 @@ def restored(view: View) -> Iterator[Defeat]:
     failed = [c for c in view.claims if c.accuses and not c.pattern.restored_by]
     for at, claim in view.numbered("cause", "symptom"):
         e, later = claim.event, view.case.seen(claim.pattern.restored_by)
-        end = next((x for x in later if x.where.source == e.where.source and life.below(x, e)), None)
+        end = next((x for x in later if x.where.source == e.where.source and liveness.below(x, e)), None)
         if end is not None and (claim.speaker == "cluster" or not failed):
             yield Defeat(at, "context", f"it passed: {end.where}")

@@ -64,7 +64,7 @@ def _side(one: Run, redactor: Redactor) -> Side:
     verdict, job = one.document["verdict"], one.document["job"]
     side = {
         "path": redactor.path(one.path),
-        "logs": one.heard is not None,
+        "logs": one.lines is not None,
         **{name: verdict.get(name) for name in ("outcome", "category", "pattern")},
         "fingerprint": one.document.get("fingerprint"),
         "headline": verdict["headline"],
@@ -118,9 +118,9 @@ def _prints(line: OnlyIn) -> str:
 
 def _uncompared(a: Run, b: Run) -> Iterator[str]:
     for one, name in ((a, "A"), (b, "B")):
-        if one.heard is None:
+        if one.lines is None:
             yield f"{name} is a document: of its lines, settings and steps only the quoted ones are compared."
-        elif not one.heard.whole:
+        elif not one.lines.whole:
             yield f"Not all lines of {name} were read, so no line is reported as missing there."
         elif one.steps is None:
             yield f"The steps of {name} have no times that could be compared."

@@ -109,7 +109,7 @@ def _safe(name: str, value: str) -> str:
 
 def _one_sided(a: Run, b: Run) -> Iterator[Differs]:
     """Yield variables that only one has, if the environment of both was collected."""
-    if a.heard is None or b.heard is None or "environment" not in a.heard.kinds & b.heard.kinds:
+    if a.lines is None or b.lines is None or "environment" not in a.lines.kinds & b.lines.kinds:
         return
     for name in sorted(a.settings.keys() ^ b.settings.keys()):
         if name.isupper():

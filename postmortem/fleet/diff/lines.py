@@ -26,13 +26,13 @@ Side = Literal["a", "b"]
 
 def only_in(run: Run, other: Run, side: Side) -> list[OnlyIn]:
     """Return the lines of `run` that `other` lacks; nothing if the other's logs were not read completely."""
-    if other.heard is None or not other.heard.whole:
+    if other.lines is None or not other.lines.whole:
         return []
-    if run.heard is None:
-        return list(_quoted(run, other, other.heard, side))[:MOST]
-    forms = run.heard.distinct
-    whole = _Whole([*other.heard.distinct, *(form for form in forms if form in other.heard.distinct)])
-    own = [line for form, line in forms.items() if _is_own(form, other.heard)]
+    if run.lines is None:
+        return list(_quoted(run, other, other.lines, side))[:MOST]
+    forms = run.lines.distinct
+    whole = _Whole([*other.lines.distinct, *(form for form in forms if form in other.lines.distinct)])
+    own = [line for form, line in forms.items() if _is_own(form, other.lines)]
     own = [line for line in own if not whole.has_half(alike(line.text, run.names))]
     troubled = [line for line in own if line.troubled and (line.source, line.line) not in run.context]
     quiet = [line for line in own if line.ordinary]
@@ -73,10 +73,10 @@ def _row(run: Run, line: DistinctLine, side: Side) -> OnlyIn:
     }
 
 
-def _quoted(run: Run, other: Run, heard: RunLines, side: Side) -> Iterator[OnlyIn]:
+def _quoted(run: Run, other: Run, lines: RunLines, side: Side) -> Iterator[OnlyIn]:
     """Yield the lines of evidence in a document."""
     for proof in run.document["verdict"].get("evidence") or ():
-        if _is_own(alike(str(proof.get("text") or "").split("\n")[0], other.names), heard):
+        if _is_own(alike(str(proof.get("text") or "").split("\n")[0], other.names), lines):
             yield {
                 "only_in": side,
                 "text": str(proof["text"]).strip(),

@@ -39,11 +39,11 @@ class Steps:
 
 @dataclass(frozen=True)
 class Run:
-    """One of the two runs. Without `heard` only its document is known."""
+    """One of the two runs. Without `lines` only its document is known."""
 
     path: str
     document: Mapping[str, Any]
-    heard: RunLines | None = None
+    lines: RunLines | None = None
     versions: Named = field(default_factory=dict)
     settings: Named = field(default_factory=dict)
     steps: Steps | None = None
@@ -106,7 +106,7 @@ def _of_logs(path: str, options: Options) -> Run:
     events = [e for r in reads for e in r.events]
     registry = identity.build(events, [s for r in reads for s in r.sources], library)
     names = frozenset({*document["job"]["hosts"], *registry.host_of.values(), *(e.host for e in events if e.host)})
-    heard = distinct.run_lines(reads, registry.rank_of, names)
+    lines = distinct.run_lines(reads, registry.rank_of, names)
     harmless = {name for name, pattern in library.patterns.items() if pattern.role == "context"}
     times: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for e in incident.timeline.events:
@@ -115,10 +115,10 @@ def _of_logs(path: str, options: Options) -> Run:
     return Run(
         path,
         document,
-        heard,
-        _versions(document, settings.versions(heard.once)),
-        settings.settings(heard.once),
-        pace(heard.paces),
+        lines,
+        _versions(document, settings.versions(lines.once)),
+        settings.settings(lines.once),
+        pace(lines.paces),
         names,
         frozenset((e.where.source, e.where.line) for e in events if e.pattern in harmless),
         {source: sorted(points) for source, points in times.items()},

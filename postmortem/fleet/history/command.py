@@ -11,10 +11,10 @@ from typing import Any
 
 from postmortem.errors import PathMissing, PostmortemError, UsageError
 from postmortem.fleet.history import lemons, runs
-from postmortem.fleet.history.filing import seen, warn_of_network
+from postmortem.fleet.history.filing import warn_of_network
 from postmortem.fleet.history.place import place
-from postmortem.fleet.history.rows import Row, clean, row, stamp
-from postmortem.fleet.history.store import Store, opened
+from postmortem.fleet.history.rows import clean, row, stamp
+from postmortem.fleet.history.store import ID, Store, opened
 from postmortem.privacy.anonymize import Anonymizer
 from postmortem.replay import documents
 from postmortem.report import summary, text
@@ -22,7 +22,6 @@ from postmortem.report.json import dump, harmless
 from postmortem.system import output
 from postmortem.system.arguments import HISTORY
 
-ID = 12  # characters of an ID that are shown
 UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400, "y": 365 * 86400}
 NOTE = 2000
 
@@ -151,7 +150,7 @@ def show(where: str | None, incident: str, as_json: bool) -> str:
         uid = store.find(incident)
         (found,) = store.rows(uid=uid)
         involved, notes = store.involved(uid=uid), store.notes(uid=uid)
-        same = seen(store, Row(**{name: found[name] for name in Row.__slots__ if name in found}))
+        same = store.seen(uid, found["cause"])
     if as_json:
         found["involved"] = [{n: each[n] for n in ("kind", "name", "fault")} for each in involved]
         found["notes"] = [{n: each[n] for n in ("noted", "author", "text")} for each in notes]

@@ -8,20 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from postmortem.errors import HistoryError, ours
 from postmortem.fleet.history.place import Place, place
-from postmortem.fleet.history.rows import Row, row
-from postmortem.model.contract.incident import Seen
+from postmortem.fleet.history.rows import row
 from postmortem.report.text import line
 from postmortem.system import output
 
-if TYPE_CHECKING:
-    from postmortem.fleet.history.store import Store
-
 PATIENCE_S = 10.0
-NOTE = 400  # characters of a note quoted in a verdict
 
 
 def filed(incident: Any, where: str, report: Path | None, paths: Sequence[str], hide: bool) -> Any:
@@ -54,7 +49,7 @@ def _filed(
         own = row(document, target, logs)
     with opened(where, make=True, patience=PATIENCE_S) as store:
         store.file(own)
-        found = seen(store, own)
+        found = store.seen(own.uid, own.cause)
     if "host" in found:
         found["host"] = real.get(found["host"], found["host"])
     return {**document, "history": found}
@@ -68,25 +63,3 @@ def warn_of_network(at: Place) -> None:
             "use a PostgreSQL URL, or write --format json there and file the documents from one host "
             "(postmortem history add)"
         )
-
-
-def seen(store: Store, own: Row) -> Seen:
-    """Count the other incidents in the store that have the same cause."""
-    count, since = store.span()
-    found: Seen = {"incidents": max(count - 1, 0), "times": 0}
-    if since:
-        found["since"] = since
-    if own.cause is None:
-        return found
-    if other := store.incomparable():
-        found["incomparable"] = other
-    times, first, host = store.same(own.cause, own.uid)
-    if not times or first is None:
-        return found
-    last = next(r for r in store.rows(cause=own.cause, limit=2) if r["uid"] != own.uid)
-    found |= {"times": times, "since": first, "last": last["when"], "id": last["uid"][:12]}
-    if host and times > 1:
-        found |= {"host": host[0], "there": host[1]}
-    if notes := store.notes(cause=own.cause):
-        found |= {"note": line(notes[-1]["text"], NOTE), "noted": notes[-1]["noted"]}
-    return found

@@ -180,23 +180,11 @@ def _judged(units: Sequence[Unit], rate: float, hours: bool) -> list[Judged]:
     for u, mean, p_value, q in zip(units, expected, p, adjusted(p), strict=True):
         n = len(u.blamed)
         a, b = shape + n, scale + mean
-        found.append(
-            Judged(
-                u.kind,
-                u.name,
-                n,
-                u.jobs,
-                round(u.exposure, 3),
-                hours,
-                round(mean, 4),
-                round(a / b, 2),
-                round(_gamma(a, -Z95) / b, 2),
-                round(_gamma(a, Z95) / b, 2),
-                p_value,
-                q,
-                q < rate and n >= FEWEST,
-            )  # fmt: skip
-        )
+        found.append(Judged(
+            u.kind, u.name, n, u.jobs, round(u.exposure, 3), hours, round(mean, 4), round(a / b, 2),
+            round(gamma_quantile(a, -Z95) / b, 2), round(gamma_quantile(a, Z95) / b, 2), p_value, q,
+            q < rate and n >= FEWEST,
+        ))  # fmt: skip
     return sorted(found, key=lambda each: (each.p, -each.faults, each.name))
 
 
@@ -256,7 +244,7 @@ def adjusted(p: Sequence[float]) -> list[float]:
     return q
 
 
-def _gamma(shape: float, z: float) -> float:
+def gamma_quantile(shape: float, z: float) -> float:
     """Return a quantile of the Gamma distribution of scale 1 (Wilson and Hilferty), accurate to a few percent."""
     return shape * max(1 - 1 / (9 * shape) + z / (3 * math.sqrt(shape)), 0.0) ** 3
 

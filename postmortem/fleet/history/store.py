@@ -2,7 +2,7 @@
 
     with opened("fleet.db") as store:
         store.file(row)                 True: it is new
-        store.same(cause, uid)          the incidents of the same cause
+        store.seen(row.uid, row.cause)  how often the same failure was filed
 
 SQLite uses its write-ahead log and takes its lock at the beginning (`BEGIN IMMEDIATE`), so that writers queue
 instead of failing half way. Every error is a HistoryError.
@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Any
 from postmortem.errors import HistoryError
 from postmortem.fleet.history.place import Place, place
 from postmortem.fleet.history.rows import Row, hours, stamp
+from postmortem.model.contract.incident import Seen
 from postmortem.model.fingerprint import SCHEME
+from postmortem.report.text import line
 
 try:
     import sqlalchemy as sa
@@ -42,6 +44,8 @@ CONNECT_S = 5
 MIGRATING = 0x706D  # PostgreSQL's advisory lock of the one program that creates the tables
 CHUNK = 500  # rows of a statement: SQLite of 2019 takes 999 values
 READS = {"postmortem_reads": True}
+ID = 12  # characters of an ID that are shown
+NOTE = 400  # characters of a note quoted in a verdict
 
 
 class Store:
@@ -124,34 +128,36 @@ class Store:
         query = sa.select(notes).join(incidents).where(*_matching(**conditions))
         return self._read(query.order_by(notes.c.noted, notes.c.number))
 
-    def span(self) -> tuple[int, str | None]:
-        """Return the number of incidents and the time of the first."""
-        with self._begun(reads=True) as c:
-            count, first = c.execute(sa.select(sa.func.count(), sa.func.min(_WHEN)).select_from(incidents)).one()
-        return int(count), first
-
-    def incomparable(self) -> int:
-        """Return the number of incidents with a fingerprint of another scheme, which equals none of today's."""
-        other = sa.not_(incidents.c.cause.startswith(f"{SCHEME}.", autoescape=True))
-        with self._begun(reads=True) as c:
-            return int(c.execute(sa.select(sa.func.count()).where(other)).scalar_one())
-
-    def same(self, cause: str, but: str) -> tuple[int, str | None, tuple[str, int] | None]:
-        """Return the number of other incidents with this cause, the time of the first, and the host most often at
-        fault. Counted by the database: a cause may have ten thousand incidents of a thousand hosts each."""
-        own = (incidents.c.cause == cause, incidents.c.uid != but)
-        times = sa.func.count().label("times")
+    def seen(self, uid: str, cause: str | None) -> Seen:
+        """Count the other incidents, and those with the same cause. The database counts: a cause may have ten thousand
+        incidents of a thousand hosts each."""
+        count, first = sa.func.count(), sa.func.min(_WHEN)
+        same = (incidents.c.cause == cause, incidents.c.uid != uid)
         blamed = (
-            sa.select(involved.c.name, times)
-            .join(incidents)
-            .where(*own, involved.c.kind == "host", involved.c.fault)
-            .group_by(involved.c.name)
-            .order_by(times.desc(), involved.c.name)
+            sa.select(involved.c.name, count).join(incidents).where(*same, involved.c.kind == "host", involved.c.fault)
         )
         with self._begun(reads=True) as c:
-            count, first = c.execute(sa.select(sa.func.count(), sa.func.min(_WHEN)).where(*own)).one()
-            host = c.execute(blamed.limit(1)).first()
-        return int(count), first, (host[0], int(host[1])) if host else None
+            total, since = c.execute(sa.select(count, first)).one()
+            found: Seen = {"incidents": max(total - 1, 0), "times": 0}
+            if since:
+                found["since"] = since
+            if cause is None:
+                return found
+            scheme = incidents.c.cause.startswith(f"{SCHEME}.", autoescape=True)
+            if other := c.execute(sa.select(count).where(sa.not_(scheme))).scalar_one():
+                found["incomparable"] = other
+            times, since = c.execute(sa.select(count, first).where(*same)).one()
+            if not times:
+                return found
+            latest = sa.select(incidents.c.uid, _WHEN).where(*same).order_by(_WHEN.desc(), incidents.c.uid)
+            last, when = c.execute(latest.limit(1)).one()
+            found |= {"times": times, "since": since, "last": when, "id": last[:ID]}
+            hosts = blamed.group_by(involved.c.name).order_by(count.desc(), involved.c.name)
+            if times > 1 and (host := c.execute(hosts.limit(1)).first()):
+                found |= {"host": host[0], "there": host[1]}
+        if written := self.notes(cause=cause):
+            found |= {"note": line(written[-1]["text"], NOTE), "noted": written[-1]["noted"]}
+        return found
 
     def find(self, start: str) -> str:
         """Return the uid with this beginning. Raise HistoryError if there is none or more than one."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
+from postmortem.fleet.history.lemons import gamma_quantile
 from postmortem.fleet.history.rows import stamp
 from postmortem.report import text
 
@@ -171,13 +172,9 @@ def _sizes(rows: Sequence[Row]) -> Iterator[Size]:
 def interval(count: int) -> tuple[float, float]:
     """Return the 95 % interval of a Poisson mean from one count: Garwood's, or Wilson and Hilferty's if it is large."""
     if count > EXACT:
-        return _hilferty(count, -1.959964), _hilferty(count + 1, 1.959964)
+        return gamma_quantile(count, -1.959964), gamma_quantile(count + 1, 1.959964)
     low = _root(lambda mean: 1 - _at_most(count - 1, mean) - 0.025, 0.0, float(count)) if count else 0.0
     return low, _root(lambda mean: 0.025 - _at_most(count, mean), float(count), 2.0 * count + 10)
-
-
-def _hilferty(shape: int, z: float) -> float:
-    return shape * float(1 - 1 / (9 * shape) + z / (3 * math.sqrt(shape))) ** 3
 
 
 def _at_most(count: int, mean: float) -> float:

@@ -20,6 +20,7 @@ from typing import Any
 import anyio
 from anyio import to_thread
 from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 from postmortem.errors import PostmortemError
 from postmortem.fleet.mcp.roots import Roots
@@ -105,17 +106,15 @@ class Cases:
         assert process.stdin and process.stdout
         asked = {"work": key[0], "paths": [str(path) for path in key[1]], "patterns": self.patterns}
         await process.stdin.send(json.dumps(asked).encode() + b"\n")
-        buffer = bytearray()
-        async for piece in process.stdout:
-            buffer += piece
-            if len(buffer) > LARGEST:
-                raise PostmortemError("these logs give more than can be held here", "name fewer of them")
-            while b"\n" in piece and (end := buffer.find(b"\n")) >= 0:
-                line = bytes(buffer[:end])
-                del buffer[: end + 1]
-                if not line.startswith(b'{"done"'):
-                    return line
+        output = BufferedByteReceiveStream(process.stdout)
+        try:
+            while (line := await output.receive_until(b"\n", LARGEST)).startswith(b'{"done"'):
                 await progress(*json.loads(line).values())
+            return line
+        except anyio.DelimiterNotFound:
+            raise PostmortemError("these logs give more than can be held here", "name fewer of them") from None
+        except anyio.IncompleteRead:
+            pass
         code = await process.wait()
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"
         raise PostmortemError(

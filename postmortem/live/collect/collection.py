@@ -2,8 +2,8 @@
 
     execute(Options(output=Path("evidence.tar.zst")))  ->  evidence.tar.zst, a table on standard error
 
-Everything is redacted on its way into the archive. An archive never replaces another one, whose evidence may
-exist nowhere else.
+Everything is redacted on its way into the archive. An archive never replaces another one, which may be
+the only evidence.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def execute(options: Options) -> None:
         some = ", ".join(silent[:4]) + (" …" if len(silent) > 4 else "")
         raise CollectError(
             f"{len(silent)} of {len(answers)} hosts did not answer in full: {some}",
-            "the archive has what arrived; the table lists the reasons",
+            "the archive is partial; the table lists the reasons",
         )
 
 

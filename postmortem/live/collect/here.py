@@ -14,7 +14,7 @@ import select
 import time
 import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 TOGETHER = 8
 SOON = 4.0  # seconds for an item that `watch` waits for
-RANKS = 256  # of one host, whose stacks are taken
+RANKS = 256  # of one host
 DUMPS = 256
 DAY = 86400.0
 EARLIER = 60.0  # seconds before the job's start: the kernel's clock drifts
@@ -43,7 +43,7 @@ LISTING = Item("dumps", "paths of flight-recorder dumps", (), limit=5, state=Fal
 
 @dataclass(frozen=True)
 class Task:
-    """An item whose commands are filled in."""
+    """An item with its commands filled in."""
 
     item: Item
     file: str
@@ -51,8 +51,8 @@ class Task:
 
 
 def collected(since: float | None = None, job: str = "", alone: bool = False) -> Iterator[tuple[Row, bytes]]:
-    """Yield the items of this host, first what is lost first. `job` is the id of torchrun's run or of a Slurm
-    job, and restricts the ranks. `alone` includes the scheduler, which otherwise one host asks for all."""
+    """Yield the items of this host, in the order in which they are lost. `job`, the id of a run of torchrun or of a
+    Slurm job, restricts the ranks. `alone` includes the scheduler, which otherwise one host asks for all."""
     found, row = live(job)
     if row:
         yield row, b""
@@ -117,7 +117,7 @@ def of_slurm(job: str) -> list[Task]:
 
 
 def of_pods(selector: str, pods: Sequence[str]) -> Iterator[Task]:
-    """Yield what Kubernetes knows of pods, also of those that have ended."""
+    """Yield the records of Kubernetes on pods, also of those that have ended."""
     for item in items.KUBERNETES:
         yield _filled(item, SELECTOR=selector)
     for pod in pods:
@@ -146,92 +146,62 @@ def _recorder_dumps(found: Sequence[Rank], since: float) -> Iterator[Task]:
         yield Task(items.RECORDER, f"recorder/{name}", (("read:copy", path, str(uid)),))
 
 
-class _Run:
-    """A task in progress: the child that runs, and why the ways before it failed."""
-
-    child: Child
-
-    def __init__(self, task: Task) -> None:
-        self.task, self.at = task, -1
-        self.why: list[str] = []
-        self.failed = False  # every way
-
-    @property
-    def way(self) -> Way:
-        return self.task.ways[max(self.at, 0)]
-
-    def start_next(self) -> bool:
-        """Start the next way that can be started; return whether there is one."""
-        item = self.task.item
-        while self.at + 1 < len(self.task.ways):
-            self.at += 1
-            try:
-                most = readers.RECORDER_MAX if item is items.RECORDER else MOST
-                self.child = Child(self.way, item.limit, most, item.end)
-                return True
-            except OSError as error:
-                self.why.append(f"{self.way[0]}: {error.strerror}")
-        self.failed = True
-        return False
-
-    def silent(self) -> bool:
-        """Return whether this way reports by printing nothing that there was nothing."""
-        child = self.child
-        return self.way[0] in self.task.item.silent and child.code == 0 and not child.size and not child.error
-
-    def start_again(self) -> bool:
-        """Return whether this way yielded nothing and the next one runs now."""
-        self.child.finish()
-        if self.child.size or self.silent():
-            return False
-        self.why.append(f"{self.way[0]}: {_failure(self.child) or 'printed nothing'}")
-        return self.start_next()
-
-    def result(self) -> tuple[Row, bytes]:
-        """Return the row and the data."""
-        row: Row = {"item": self.task.item.name, "file": None, "command": list(self.way)}
-        if self.failed:
-            row.update(started=time.time(), seconds=0.0, exit=None, cut=False)
-            why, data = "; ".join(self.why), b""
-        else:
-            child = self.child
+def _run(task: Task) -> Generator[Child, None, tuple[Row, bytes]]:
+    """Yield the child of one way after the other, each until it is over; return the result."""
+    item, data = task.item, b""
+    reasons: list[str] = []
+    row: Row = {"item": item.name, "file": None, "started": time.time(), "seconds": 0.0, "exit": None, "cut": False}
+    for at, way in enumerate(task.ways):
+        row.update(command=list(way), tried=[list(tried) for tried in task.ways[:at]])
+        try:
+            child = Child(way, item.limit, readers.RECORDER_MAX if item is items.RECORDER else MOST, item.end)
+        except OSError as error:
+            reasons.append(f"{way[0]}: {error.strerror}")
+            continue
+        try:
+            yield child
+        finally:
+            child.finish()
+        # the silence of some programs means that there was nothing
+        silent = way[0] in item.silent and child.code == 0 and not child.size and not child.error
+        if child.size or silent:
             row.update(started=child.started, seconds=round(child.seconds, 3), exit=child.code, cut=child.cut)
-            why, data = _failure(child), child.output
-            row["file"] = self.task.file
-        row.update(bytes=len(data), why=why, tried=[list(way) for way in self.task.ways[: self.at]])
-        if data and self.task.item.state:
-            when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(row["started"]))
-            end = "given up" if row["exit"] is None else f"exit code {row['exit']}"
-            head = f"{HEADED}{' '.join(self.way)}\n# {when}, {row['seconds']} s, {end}\n"
-            data = head.encode("utf-8", "replace") + data
-        return row, data
+            row["file"], reasons, data = task.file, [_failure(child)], child.output
+            break
+        reasons.append(f"{way[0]}: {_failure(child) or 'printed nothing'}")
+    row.update(bytes=len(data), why="; ".join(reasons))
+    if data and item.state:
+        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(row["started"]))
+        end = "given up" if row["exit"] is None else f"exit code {row['exit']}"
+        head = f"{HEADED}{' '.join(row['command'])}\n# {when}, {row['seconds']} s, {end}\n"
+        data = head.encode("utf-8", "replace") + data
+    return row, data
 
 
 def taken(tasks: Iterable[Task]) -> Iterator[tuple[Row, bytes]]:
     """Run the tasks in their order; yield the result of each when it ends."""
-    waiting = deque(tasks)
-    running: list[_Run] = []
+    waiting = deque(map(_run, tasks))
+    running: dict[Generator[Child, None, tuple[Row, bytes]], Child] = {}
     try:
         while waiting or running:
             while waiting and len(running) < TOGETHER:
-                run = _Run(waiting.popleft())
-                if run.start_next():
-                    running.append(run)
-                else:
-                    yield run.result()
-            by_pipe = {pipe: run.child for run in running for pipe in run.child.pipes}
+                run = waiting.popleft()
+                try:
+                    running[run] = next(run)
+                except StopIteration as end:
+                    yield end.value
+            by_pipe = {pipe: child for child in running.values() for pipe in child.pipes}
             poll = select.poll()
             for pipe in by_pipe:
                 poll.register(pipe, select.POLLIN)
             for pipe, _ in poll.poll(50 if by_pipe else 10):
                 by_pipe[pipe].take(pipe)
-            for run in [run for run in running if run.child.over()]:
-                if not run.start_again():
-                    running.remove(run)
-                    yield run.result()
+            for run in [run for run, child in running.items() if child.over()]:
+                del running[run]
+                waiting.appendleft(run)  # to try its next way, or to return
     finally:
-        for run in running:
-            run.child.finish()
+        for run in (*running, *waiting):
+            run.close()
 
 
 def _failure(child: Child) -> str:

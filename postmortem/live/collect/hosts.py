@@ -3,7 +3,7 @@
     commands(Hosts("ssh", "node-a,node-b"), "{}")  ->  {"node-a": ("ssh", …, "node-a", "python3 - …"), …}
 
 Each host gets the program on standard input and answers with a tar, which is read member by member as it comes:
-what a host had sent before it stopped is saved.
+the part that a host had sent before it stopped is saved.
 """
 
 from __future__ import annotations

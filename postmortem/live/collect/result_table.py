@@ -14,21 +14,23 @@ ALONE = 4  # rows of one item that get a line each
 
 
 def of_items(rows: Sequence[Row]) -> list[str]:
-    """Return the items of one host, collected ones first; one line for an item that many ranks have."""
+    """Return the items of one host, missing ones last; one line for an item that many ranks have."""
     by_item: dict[str, list[Row]] = {}
     for row in rows:
         by_item.setdefault(str(row["item"]), []).append(row)
-    alone = [row for same in by_item.values() if len(same) <= ALONE for row in same]
-    hosts = {str(row["file"]).partition("/")[0] for row in alone if row["file"]}
+    hosts = {str(row["file"]).partition("/")[0] for row in rows if row["file"]}
     own = f"{hosts.pop()}/" if len(hosts) == 1 else ""
-    lines = [("item", "size", "time", "")]
-    for row in sorted(alone, key=lambda row: not row["file"]):
-        name = str(row["file"]).removeprefix(own) if row["file"] else str(row["item"])
-        size = _size(row["bytes"]) if row["file"] else "–"
-        lines.append((name, size, f"{row['seconds']:.1f} s", _note(row)))
-    at = 1 + sum(bool(row["file"]) for row in alone)
-    lines[at:at] = [_together(same) for same in by_item.values() if len(same) > ALONE]
-    return _columns(lines)
+    collected: list[tuple[str, str, str, str]] = [("item", "size", "time", "")]
+    missing: list[tuple[str, str, str, str]] = []
+    for item, same in by_item.items():
+        if len(same) > ALONE:
+            collected.append(_together(same))
+            continue
+        for row in same:
+            name, seconds = str(row["file"] or item).removeprefix(own), f"{row['seconds']:.1f} s"
+            cells = (name, _size(row["bytes"]) if row["file"] else "–", seconds, _note(row))
+            (collected if row["file"] else missing).append(cells)
+    return _columns([*collected, *missing])
 
 
 def _together(rows: Sequence[Row]) -> tuple[str, str, str, str]:

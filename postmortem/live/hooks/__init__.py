@@ -1,1 +1,1 @@
-"""A folder for PYTHONPATH, whose `sitecustomize.py` each Python from 3.8 on runs at its start, without this package."""
+"""A folder for PYTHONPATH with a `sitecustomize.py` that each Python from 3.8 on runs at its start."""

@@ -1,6 +1,6 @@
 """Starts the command, passes signals on, and waits for it and for the ranks that it leaves behind.
 
-    job.start(["torchrun", ...], os.environ, tee); job.wait()  ->  End(code=1, signal=0)
+    job.start(["torchrun", ...], os.environ, tee); job.wait()  ->  1, or -9 for SIGKILL
 
 Each signal reaches the child once: one that a terminal, `timeout` or a scheduler sends to all processes has
 reached our tee too, and is not passed on, since torchrun abandons its ranks at the third SIGTERM. SIGUSR1 and
@@ -20,7 +20,6 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from postmortem.live import proc
@@ -41,21 +40,6 @@ PR_SET_CHILD_SUBREAPER = 36
 SFD_CLOEXEC = 0o2000000
 
 
-@dataclass(frozen=True, slots=True)
-class End:
-    """How the command ended: with a code of its own, or by a signal."""
-
-    code: int
-    signal: int = 0
-
-    @classmethod
-    def of(cls, status: int) -> End:
-        return cls(0, os.WTERMSIG(status)) if os.WIFSIGNALED(status) else cls(os.WEXITSTATUS(status))
-
-    def __str__(self) -> str:
-        return name_of(self.signal) if self.signal else f"exit code {self.code}"
-
-
 class Job:
     """The command, from its start to its end."""
 
@@ -63,7 +47,7 @@ class Job:
         self.journal = journal
         self.quiet = Quiet(folder, time.monotonic())
         self.tracker = Tracker(journal, memory)
-        self.end: End | None = None
+        self.code: int | None = None  # of the command; less than zero for a signal
         self.pid = 0
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
         self._signals = _signalfd(WATCHED)
@@ -84,27 +68,27 @@ class Job:
         self.pid = self.tracker.command = popen.pid
         tee.close_inner()
 
-    def wait(self) -> End:
+    def wait(self) -> int:
         """Wait until the command has ended, and every rank that it left behind."""
         pause = LOOK_S[0]
         self.tracker.look(self.pid)
         due = time.monotonic() + pause
-        while self.end is None:
+        while self.code is None:
             self._handle_event(max(0.0, due - time.monotonic()))
-            if time.monotonic() >= due and self.end is None:
+            if time.monotonic() >= due and self.code is None:
                 began = time.thread_time()  # on a busy host a look takes long, and costs no more
                 self.tracker.look(self.pid)
                 self.quiet.look(time.monotonic())
                 pause = min(max(LOOK_S[0], SHARE * (time.thread_time() - began)), LOOK_S[1])
                 due = time.monotonic() + pause
         self._end_orphans()
-        return self.end
+        return self.code
 
-    def wait_only(self) -> End:
+    def wait_only(self) -> int:
         """Wait until the command has ended, and do nothing else."""
-        if self.end is None:
-            self.end = End.of(os.waitpid(self.pid, 0)[1])
-        return self.end
+        if self.code is None:
+            self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.code
 
     def _handle_event(self, timeout: float) -> None:
         """Handle one event, or none in that time."""
@@ -163,14 +147,14 @@ class Job:
                 return
             if pid == self._tee.pid:
                 self._tee.read_messages()
-                if self.end is None and os.WIFSIGNALED(status):  # it was killed: its streams are still open here
+                if self.code is None and os.WIFSIGNALED(status):  # it was killed: its streams are still open here
                     self.journal.write("tee", f"the copying process was killed by {name_of(os.WTERMSIG(status))}")
                     self._tee.start()
                 continue
             rusage = {"user_s": used.ru_utime, "system_s": used.ru_stime, "peak_kb": used.ru_maxrss}
             self.tracker.end(pid, status, rusage)
             if pid == self.pid:
-                self.end = End.of(status)
+                self.code = os.waitstatus_to_exitcode(status)
 
     def _end_orphans(self) -> None:
         """Stop ranks without a launcher, which hold their GPUs and wait for each other without end."""

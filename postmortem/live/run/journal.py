@@ -46,7 +46,7 @@ def make_folder(parent: Path) -> Path | None:
         except FileExistsError:  # another host of the job, in the same second
             continue
         except OSError as error:
-            print_line(f"nothing is kept of this run: {folder}: {error.strerror}")
+            print_line(f"no evidence of this run is saved: {folder}: {error.strerror}")
             return None
     return None
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOM = 1 << 30  # free bytes for the logs of ranks: a rank whose log cannot be written fails
+ROOM = 1 << 30  # free bytes for the logs of ranks: a rank fails if its log cannot be written
 HOOKS = Path(__file__).resolve().parent.parent / "hooks"  # for PYTHONPATH
 SWITCHES: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("switches.json").read_bytes())
 

@@ -31,6 +31,11 @@ def name_of(number: int) -> str:
         return f"signal {number}"
 
 
+def describe(code: int) -> str:
+    """Return how a process ended; less than zero is a signal."""
+    return f"killed by {name_of(-code)}" if code < 0 else f"exited with code {code}"
+
+
 class Tracker:
     """The processes of the job that have been seen, each with a descriptor that reports its end."""
 
@@ -46,7 +51,7 @@ class Tracker:
         self._counted = memory.oom_kills()
         self._rose = 0.0  # when the cgroup counted a kill that belongs to no process yet
         self._dead: set[int] = set()
-        self._elsewhere: set[int] = set()  # whose memory another cgroup counts
+        self._elsewhere: set[int] = set()  # in another cgroup
         self._over: set[int | None] = set()  # attempts in which a rank has ended
 
     def descriptor(self) -> int:
@@ -55,10 +60,9 @@ class Tracker:
 
     def look(self, root: int) -> None:
         """Look at this process and those below it."""
-        above = {root: self.known.get(root)}
         self._see(root, os.getpid(), None)
         for pid, parent in processes.below(root):
-            above[pid] = self._see(pid, parent, self.known.get(parent))
+            self._see(pid, parent, self.known.get(parent))
         kills = self._memory.oom_kills()
         if kills > self._counted and not self._rose:
             self._rose = time.monotonic()
@@ -68,12 +72,12 @@ class Tracker:
             self._journal.write("oom-of-others", f"{self._cgroup()} counted {more}", {"oom_kill": kills})
             self._counted, self._rose = kills, 0.0
 
-    def _see(self, pid: int, parent: int, above: Process | None) -> Process:
+    def _see(self, pid: int, parent: int, above: Process | None) -> None:
         seen = self._looks.get(pid, 0)
         self._looks[pid] = seen + 1
         known = self.known.get(pid)
         if known is not None and (known.rank is not None or seen >= FIRST_LOOKS):
-            return known
+            return
         found = self.known[pid] = processes.look(pid, parent, above)
         if not seen and len(self._pidfds) < MOST:
             try:
@@ -89,7 +93,6 @@ class Tracker:
             self._elsewhere.add(pid)
         if found.rank is not None:
             self._journal.write("start", f"rank {found.rank} pid {pid} runs", _facts(found))
-        return found
 
     def read_ends(self) -> None:
         """Record the ends that the descriptors report, before the parents reap."""
@@ -114,17 +117,16 @@ class Tracker:
             if is_rank:
                 self._journal.write("end", f"{subject} has gone; only its parent saw how", facts)
             return
-        number, code = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, os.WEXITSTATUS(status)
-        end = f"killed by {name_of(number)}" if number else f"exited with code {code}"
-        failed = number == signal.SIGABRT if number else code
-        if is_rank and failed and self._is_first(process):
+        code = os.waitstatus_to_exitcode(status)
+        end = describe(code)
+        if is_rank and (code > 0 or code == -signal.SIGABRT) and self._is_first(process):
             dumps.request(self.ranks(), f"{subject} {end}", self._journal)
-        facts |= {"signal": name_of(number), "core": os.WCOREDUMP(status)} if number else {"code": code}
+        facts |= {"signal": name_of(-code), "core": os.WCOREDUMP(status)} if code < 0 else {"code": code}
         if pid in self.killed:
             facts["by"] = "postmortem run"
-        if is_rank or number or rusage:
+        if is_rank or code < 0 or rusage:
             self._journal.write("end", f"{subject} {end}", facts)
-        if number == signal.SIGKILL and pid not in self.killed and self._memory and pid not in self._elsewhere:
+        if code == -signal.SIGKILL and pid not in self.killed and self._memory and pid not in self._elsewhere:
             self._explain_kill(process)
         if is_rank:
             self._over.add(process.attempt)

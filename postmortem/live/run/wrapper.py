@@ -14,16 +14,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from postmortem.errors import UsageError, ours
 from postmortem.live.run import kernel_state, switches
-from postmortem.live.run.job import End, Job
+from postmortem.live.run.job import Job
 from postmortem.live.run.journal import JOURNAL, REPORT, RUNS, Journal, make_folder, print_line
 from postmortem.live.run.tee import Tee, open_stream
+from postmortem.live.run.tracker import name_of
 from postmortem.system.arguments import HISTORY
 
 NOT_FOUND, NOT_RUNNABLE = 127, 126  # as in shells
@@ -55,25 +57,29 @@ def execute(command: Sequence[str], options: Options) -> int:
         raise UsageError(f"--without {unknown[0]} is no switch", f"there are {', '.join(switches.SWITCHES)}")
     folder = make_folder(options.folder)
     began = time.monotonic()
-    end = _run(command, options, folder)
-    failed, seconds = bool(end.code or end.signal), time.monotonic() - began
-    if not failed and folder and options.history:
+    code = _run(command, options, folder)
+    seconds = time.monotonic() - began
+    if not code and folder and options.history:
         _add_to_history(folder, options.history)
-    where = f"kept in {_relative(folder)}" if folder else "nothing was kept"
-    if folder and not failed and options.keep == "failed":
+    where = f"kept in {_relative(folder)}" if folder else "no evidence was saved"
+    if folder and not code and options.keep == "failed":
         shutil.rmtree(folder, ignore_errors=True)
         where = "nothing kept"
         with suppress(OSError):
             folder.parent.rmdir()  # if it is empty
-    print_line(f"{end} after {seconds:.1f} s; {where}")
-    if failed and folder and options.analyze:
+    print_line(f"{_end(code)} after {seconds:.1f} s; {where}")
+    if code and folder and options.analyze:
         analyze(folder, history=options.history)
-    if end.signal:
-        _die_of(end.signal)
-    return end.code
+    if code < 0:
+        _die_of(-code)
+    return code
 
 
-def _run(command: Sequence[str], options: Options, folder: Path | None) -> End:
+def _end(code: int) -> str:
+    return name_of(-code) if code < 0 else f"exit code {code}"
+
+
+def _run(command: Sequence[str], options: Options, folder: Path | None) -> int:
     host = socket.gethostname()
     journal, memory, kernel = Journal(folder, host), kernel_state.Memory(), kernel_state.KernelLog()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -82,7 +88,7 @@ def _run(command: Sequence[str], options: Options, folder: Path | None) -> End:
         job = Job(journal, memory, folder)
         tee = Tee(streams, folder)
     except (OSError, AttributeError) as error:  # no descriptors or processes left, or a very old kernel
-        print_line(f"nothing is kept of this run, which goes on alone: {error}")
+        print_line(f"no evidence of this run is saved, which goes on alone: {error}")
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         try:
             os.execvp(command[0], list(command))
@@ -101,28 +107,28 @@ def _run(command: Sequence[str], options: Options, folder: Path | None) -> End:
     try:
         job.start(command, os.environ | added, tee)
     except OSError as error:
-        end = _not_started(command[0], error)
+        code = _not_started(command[0], error)
         tee.close_inner()
     else:
         try:
-            end = job.wait()
+            code = job.wait()
         except Exception as error:
             print_line(f"nothing more is noted of this run: {ours(error)}")
-            end = job.wait_only()
+            code = job.wait_only()
     tee.drain(DRAIN_S)
     tee.close()
-    last = {"code": end.code, "signal": end.signal, "ranks": job.tracker.counted()} | kernel_state.state(memory)
+    last = {"code": max(code, 0), "signal": max(-code, 0), "ranks": job.tracker.counted()} | kernel_state.state(memory)
     job.close()
-    journal.write("done", f"the command ended: {end}", last)
+    journal.write("done", f"the command ended: {_end(code)}", last)
     kernel.save(folder)
     journal.close()
-    return end
+    return code
 
 
-def _not_started(name: str, error: OSError) -> End:
+def _not_started(name: str, error: OSError) -> int:
     missing = isinstance(error, FileNotFoundError)
     print_line(f"{name}: {'command not found' if missing else error.strerror}")
-    return End(NOT_FOUND if missing else NOT_RUNNABLE)
+    return NOT_FOUND if missing else NOT_RUNNABLE
 
 
 def _relative(path: Path) -> Path:
@@ -132,30 +138,20 @@ def _relative(path: Path) -> Path:
         return path
 
 
-def postmortem(*words: str) -> list[str]:
-    """Return the words of a command of this package. Modules in the working directory do not belong to it."""
-    return [sys.executable, "-P", "-m", "postmortem", *words]
-
-
-def environment(**more: str) -> Mapping[str, str]:
-    """Return the environment in which this package is found."""
+def own_command(*words: str, history: str | None = None) -> dict[str, Any]:
+    """Return the arguments of Popen for a command of this package, which no module in the working directory replaces.
+    The address of the history is a variable, since it may hold a password, which a command line would show."""
     path = os.pathsep.join(filter(None, [str(PACKAGE), os.environ.get("PYTHONPATH")]))
-    return os.environ | {"PYTHONPATH": path} | more
-
-
-def _history(address: str | None) -> dict[str, str]:
-    """Return a variable: the address may hold a password, which a command line would show."""
-    return {HISTORY: address} if address else {}
+    env = os.environ | {"PYTHONPATH": path} | ({HISTORY: history} if history else {})
+    return {"args": [sys.executable, "-P", "-m", "postmortem", *words], "env": env, "stdin": subprocess.DEVNULL}
 
 
 def _add_to_history(folder: Path, history: str) -> None:
     """Store a success, for the hours of its host. In a process of its own, and no longer than HISTORY_S: one that
     waits for a store is left behind, even if it cannot be killed."""
-    words = postmortem("history", "add", str(folder / JOURNAL))
-    nothing = subprocess.DEVNULL
-    env = environment(**_history(history))
+    command = own_command("history", "add", str(folder / JOURNAL), history=history)
     try:
-        adding = subprocess.Popen(words, env=env, stdin=nothing, stdout=nothing, stderr=subprocess.PIPE)
+        adding = subprocess.Popen(**command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         try:
             _, errors = adding.communicate(timeout=HISTORY_S)
         except subprocess.TimeoutExpired:
@@ -175,10 +171,9 @@ def _add_to_history(folder: Path, history: str) -> None:
 def analyze(folder: Path, *more: Path, history: str | None = None) -> None:
     """Analyze in a process of its own, which cannot change the exit code."""
     inputs = [str(_relative(path)) for path in (folder, *more)]
-    words = postmortem("analyze", *inputs, "--output", str(_relative(folder) / REPORT))
-    env = environment(**_history(history))
+    command = own_command("analyze", *inputs, "--output", str(_relative(folder) / REPORT), history=history)
     try:
-        subprocess.run(words, env=env, stdin=subprocess.DEVNULL, stdout=2, timeout=ANALYSIS_S)
+        subprocess.run(**command, stdout=2, timeout=ANALYSIS_S)
     except KeyboardInterrupt:
         pass
     except (OSError, subprocess.SubprocessError) as error:

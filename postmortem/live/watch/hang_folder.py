@@ -1,7 +1,7 @@
 """The evidence of a hang in one folder, and the verdict of `analyze` on it and the logs.
 
-The folder has a journal, the stack and process file of each rank, `ps.txt`, `verdict.json` and `report.html`. A rank
-whose stack no tool may read is sent a signal only if it has a handler for it: it would die of it otherwise.
+The folder has a journal, the stack and process file of each rank, `ps.txt`, `verdict.json` and `report.html`. If no
+tool may read the stack of a rank, it is sent a signal, but only if it has a handler, without which it would die.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from postmortem.live.hooks.postmortem_hook import SIGNAL
 from postmortem.live.run import processes
 from postmortem.live.run.dumps import stack_file
 from postmortem.live.run.journal import JOURNAL, Journal
-from postmortem.live.run.wrapper import environment, postmortem
+from postmortem.live.run.wrapper import own_command
 
 ANSWER_S, ANSWER = 0.3, 1 << 20
 ANALYSIS_S = 300.0
@@ -135,7 +135,7 @@ def preload() -> None:
 
 def judge(paths: Sequence[str], folder: Path) -> dict[str, Any] | None:
     """Return the document of `analyze`; None if it fails. It runs in a copy of this process, which has everything
-    loaded and whose memory no log can exhaust."""
+    loaded, so that no log can exhaust our memory."""
 
     def write_verdict() -> None:
         from postmortem import analyze, report
@@ -166,9 +166,9 @@ def judge(paths: Sequence[str], folder: Path) -> dict[str, Any] | None:
 
 def start_report(paths: Sequence[str], folder: Path | None, out: Path) -> subprocess.Popen[bytes]:
     """Start to write the report into `out`, and print the summary on standard error. Raise OSError."""
-    words = postmortem("analyze", "--output", str(out / REPORT), "--", *_inputs(paths, folder))
     quiet = subprocess.DEVNULL if out == folder else None
-    return subprocess.Popen(words, env=environment(), stdin=subprocess.DEVNULL, stdout=quiet or 2, stderr=quiet)
+    command = own_command("analyze", "--output", str(out / REPORT), "--", *_inputs(paths, folder))
+    return subprocess.Popen(**command, stdout=quiet or 2, stderr=quiet)
 
 
 def _inputs(paths: Sequence[str], folder: Path | None) -> list[str]:

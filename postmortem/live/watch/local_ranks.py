@@ -1,7 +1,7 @@
 """Which of the ranks that run on this host wrote the logs.
 
 A rank did if a journal of `postmortem run` among the logs has its pid, or if its output goes into one of them.
-Without such a rank, the only job whose ranks run here is taken: if they write into a pipe or a terminal, not
+Without such a rank, the only job with ranks here is taken: if they write into a pipe or a terminal, not
 into other files, and the logs are not older than they are.
 """
 

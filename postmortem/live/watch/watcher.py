@@ -111,7 +111,7 @@ class Watch:
             silent = now - self.judge.last
             self.judge.tick(now, moved, self.board.phase())
             if resumed:
-                if self.folder is not None:  # before the event, whose reader may end us
+                if self.folder is not None:  # first, since a reader of the event may end us
                     hang_folder.forget(self.folder)
                 self.folder = None
                 self.screen.show_event(

@@ -37,7 +37,6 @@ def read_truncated(path: Path) -> int:
 
 
 def segfault_silent(job: trainer.Job) -> None:
-    """A native extension of one rank crashes; `signal` selects how."""
     if job.args.faulthandler:
         faulthandler.enable()
     crashes = {
@@ -51,8 +50,6 @@ def segfault_silent(job: trainer.Job) -> None:
 
 
 def segfault_dataloader_worker(job: trainer.Job) -> None:
-    """A native image decoder crashes in a DataLoader worker of one rank."""
-
     def decoded(index: int) -> torch.Tensor:
         if job.faulty and index == job.args.step * trainer.BATCH:
             ctypes.string_at(0x300)
@@ -80,7 +77,6 @@ def parse(depth: int) -> Node:
 
 
 def stack_overflow(job: trainer.Job) -> None:
-    """A deeply nested object is printed with a raised recursion limit; the C stack overflows."""
     faulthandler.enable()
     sys.setrecursionlimit(10_000_000)
     job.train(fault=lambda: repr(parse(job.args.depth)))
@@ -95,7 +91,6 @@ def tokenize(line: str) -> int:
 
 
 def abort_cpp_exception(job: trainer.Job) -> None:
-    """A native tokenizer raises a C++ exception through a C interface."""
     job.train(fault=lambda: tokenize(""))
 
 
@@ -103,7 +98,6 @@ ROW = trainer.BATCH * trainer.FEATURES
 
 
 def sigbus_truncated_data(job: trainer.Job) -> None:
-    """Another job truncates a memory-mapped data file while one rank reads it."""
     faulthandler.enable()
     path = Path(f"shard_{job.rank:02d}.bin")
     path.write_bytes(bytes(4 * ROW * 400))
@@ -113,5 +107,4 @@ def sigbus_truncated_data(job: trainer.Job) -> None:
 
 
 def silent_exit(job: trainer.Job) -> None:
-    """A library of one rank calls sys.exit without a message."""
     job.train(fault=lambda: sys.exit(job.args.code))

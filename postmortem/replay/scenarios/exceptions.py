@@ -78,13 +78,10 @@ ERRORS: dict[str, Callable[[], object]] = {
 
 
 def python_exception_one_rank(job: trainer.Job) -> None:
-    """One rank raises an exception; `error` selects which."""
     job.train(fault=ERRORS[job.args.error])
 
 
 def python_exception_dataloader(job: trainer.Job) -> None:
-    """A record of one rank lacks a field; the DataLoader worker raises KeyError."""
-
     def features(index: int) -> torch.Tensor:
         damaged = job.faulty and index == job.args.step * trainer.BATCH + 5
         record = {"text" if damaged else "features": torch.randn(trainer.FEATURES)}
@@ -95,7 +92,6 @@ def python_exception_dataloader(job: trainer.Job) -> None:
 
 
 def import_error_one_rank(job: trainer.Job) -> None:
-    """A package is missing on the host of one rank."""
     if job.faulty:
         importlib.import_module("fused_norms")  # no package has this name
     job.join()
@@ -109,7 +105,6 @@ def load_config(incomplete: bool) -> dict[str, str]:
 
 
 def init_error_hidden_by_sleep(job: trainer.Job) -> None:
-    """One rank catches an exception before the process group is created and sleeps before it raises it again."""
     try:
         load_config(job.faulty)
     except KeyError as error:
@@ -121,7 +116,6 @@ def init_error_hidden_by_sleep(job: trainer.Job) -> None:
 
 
 def version_mismatch(job: trainer.Job) -> None:
-    """The ranks compare their torch versions at start, and one differs."""
     versions: list[str | None] = [None] * job.world
     dist.all_gather_object(versions, f"2.12.{job.rank}" if job.faulty else torch.__version__)
     if len(set(versions)) > 1:
@@ -130,7 +124,6 @@ def version_mismatch(job: trainer.Job) -> None:
 
 
 def restarted(job: trainer.Job) -> None:
-    """One rank fails in the first attempts of a job that the launcher restarts."""
     attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     job.log.info("attempt %d", attempt)
 
@@ -142,7 +135,6 @@ def restarted(job: trainer.Job) -> None:
 
 
 def nan_one_rank(job: trainer.Job) -> None:
-    """A sample of one rank has an infinite value; one step later the loss of every rank is NaN."""
     job.network()
     for step in job.steps():
         x, y = job.batch(step)

@@ -9,7 +9,6 @@ import trainer
 
 
 def disk_full_checkpoint(job: trainer.Job) -> None:
-    """One rank saves checkpoints to a file system that is full."""
     model = job.network(hidden=2048)
     for step in job.trained():
         if job.faulty and step and step % 4 == 0:
@@ -18,7 +17,6 @@ def disk_full_checkpoint(job: trainer.Job) -> None:
 
 
 def disk_full_log_write(job: trainer.Job) -> None:
-    """One rank appends its predictions to a file on a full file system."""
     with Path(job.args.folder, f"predictions-{job.rank}.jsonl").open("w") as predictions:
         for _ in job.trained():
             if job.faulty:
@@ -27,7 +25,6 @@ def disk_full_log_write(job: trainer.Job) -> None:
 
 
 def truncated_checkpoint(job: trainer.Job) -> None:
-    """All ranks load a checkpoint that was cut short."""
     path = Path("checkpoint-4000.pt")
     if job.rank == 0:
         torch.save({"weights": torch.rand(64, 1024), "step": 4000}, path)
@@ -40,7 +37,6 @@ def truncated_checkpoint(job: trainer.Job) -> None:
 
 
 def checkpoint_shape(job: trainer.Job) -> None:
-    """The checkpoint is from a model with another hidden size."""
     path = f"checkpoint-{job.rank}.pt"
     torch.save(job.network(hidden=128).state_dict(), path)
     model = job.network(hidden=96)
@@ -54,7 +50,6 @@ def shard(rank: int, step: int) -> Path:
 
 
 def file_missing_one_rank(job: trainer.Job) -> None:
-    """One shard of the dataset is missing on the host of one rank."""
     Path("data").mkdir(exist_ok=True)
     for step in range(0, job.args.steps + 8, 8):
         if not (job.faulty and step // 8 == job.args.step // 8):
@@ -64,7 +59,6 @@ def file_missing_one_rank(job: trainer.Job) -> None:
 
 
 def too_many_open_files(job: trainer.Job) -> None:
-    """One rank opens files and never closes them."""
     job.network()
     resource.setrlimit(resource.RLIMIT_NOFILE, (job.args.limit, job.args.limit))
     handles = []

@@ -11,7 +11,6 @@ VOCABULARY = 1000
 
 
 def device_assert(job: trainer.Job) -> None:
-    """A token id of one rank is larger than the vocabulary: an assertion in the GPU kernel fails."""
     embedding = nn.Embedding(VOCABULARY, trainer.FEATURES)
     job.distribute(nn.Sequential(embedding, nn.Linear(trainer.FEATURES, trainer.CLASSES)))
     for step in job.steps():
@@ -31,7 +30,6 @@ class Rows:
 
 
 def illegal_access(job: trainer.Job) -> None:
-    """A custom GPU operator of one rank reads far beyond the end of its tensor."""
     job.network()
     table = torch.rand(4096)
     for step in job.steps():
@@ -42,14 +40,12 @@ def illegal_access(job: trainer.Job) -> None:
 
 
 def cuda_in_forked_worker(job: trainer.Job) -> None:
-    """A dataset moves its samples to the GPU in a forked DataLoader worker."""
     device = job.device if job.faulty else torch.device("cpu")
     job.network()
     job.train(inputs=job.loader(lambda index: torch.randn(trainer.FEATURES, device="cpu").to(device)))
 
 
 def more_ranks_than_gpus(job: trainer.Job) -> None:
-    """The rank at fault selects a GPU that does not exist."""
     gpu = torch.cuda.device_count() if job.faulty else 0
     job.log.info("taking GPU %d", gpu)
     torch.cuda.set_device(gpu)
@@ -58,20 +54,17 @@ def more_ranks_than_gpus(job: trainer.Job) -> None:
 
 
 def gloo_with_gpu(job: trainer.Job) -> None:
-    """A tensor on the GPU is reduced in a process group with the backend `cpu:gloo` only."""
     dist.all_reduce(torch.rand(1))
     job.train()
 
 
 def two_ranks_one_gpu(job: trainer.Job) -> None:
-    """All ranks use the first GPU, because LOCAL_RANK is ignored."""
     os.environ["LOCAL_RANK"] = "0"
     job.join()
     job.train()
 
 
 def nccl_nan_check(job: trainer.Job) -> None:
-    """One rank reduces a NaN while NCCL checks for NaNs."""
     for step in job.steps():
         gradient = torch.rand(4096)
         if job.fails_at(step):
@@ -81,7 +74,6 @@ def nccl_nan_check(job: trainer.Job) -> None:
 
 
 def nccl_stuck_kernel(job: trainer.Job) -> None:
-    """One rank queues a GPU kernel that does not end before a reduction."""
     for step in job.steps():
         gradient = torch.rand(4096)
         if job.fails_at(step):

@@ -8,12 +8,10 @@ import trainer
 
 
 def healthy(job: trainer.Job) -> None:
-    """A training run that ends well; also the job of the scenarios that only start or stop it differently."""
     job.train()
 
 
 def healthy_dataloader(job: trainer.Job) -> None:
-    """A training run with DataLoader workers, checkpoints and a barrier at each epoch that ends well."""
     model = job.network()
     for epoch in range(2):
         loader = job.loader(lambda index: torch.randn(trainer.FEATURES), workers=2)
@@ -43,7 +41,6 @@ def label(job: trainer.Job, text: str) -> int:
 
 
 def healthy_noisy(job: trainer.Job) -> None:
-    """A training run with handled exceptions, retries and many warnings that ends well."""
     job.log.info(
         "config: timeout_s=8 oom_retries=0 on_error=raise killed_workers=0 nan_check=False grad_norm_limit=inf"
     )

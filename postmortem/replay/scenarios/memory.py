@@ -15,7 +15,6 @@ def limit_address_space(megabytes: int) -> None:
 
 
 def host_oom_rank(job: trainer.Job) -> None:
-    """One rank caches every sample until its memory is exhausted."""
     job.network()
     cache: list[torch.Tensor] = []
     if job.faulty and job.args.limit_mb:
@@ -26,7 +25,6 @@ def host_oom_rank(job: trainer.Job) -> None:
 
 
 def host_oom_kept_graph(job: trainer.Job) -> None:
-    """One rank appends the loss of each step with its autograd graph to a list."""
     model = job.network()
     history: list[torch.Tensor] = []
     repeat = job.args.width if job.faulty else 1
@@ -47,8 +45,6 @@ SHARDS: list[torch.Tensor] = []
 
 
 def host_oom_dataloader_worker(job: trainer.Job) -> None:
-    """A DataLoader worker keeps every shard that it decodes."""
-
     def decoded(index: int) -> torch.Tensor:
         if job.faulty and index >= job.args.step * trainer.BATCH:
             SHARDS.append(torch.ones(job.args.megabytes, 1024, 256))
@@ -59,7 +55,6 @@ def host_oom_dataloader_worker(job: trainer.Job) -> None:
 
 
 def master_low_memory(job: trainer.Job) -> None:
-    """The rank at fault loads a large vocabulary before the process group is created."""
     job.log.info("loading the vocabulary")
     vocabulary = [torch.ones(job.args.megabytes, 1024, 256) for _ in range(40 if job.faulty else 0)]
     job.join()
@@ -68,7 +63,6 @@ def master_low_memory(job: trainer.Job) -> None:
 
 
 def gpu_oom_one_rank(job: trainer.Job) -> None:
-    """One rank keeps the activations of every step until its GPU is full."""
     activations: list[torch.Tensor] = []
     for step in job.trained():
         if job.faulty and step + 1 >= job.args.step:
@@ -76,7 +70,6 @@ def gpu_oom_one_rank(job: trainer.Job) -> None:
 
 
 def shm_too_small(job: trainer.Job) -> None:
-    """DataLoader workers of one rank return batches that are larger than /dev/shm."""
     rows = max(1, int((job.args.megabytes if job.faulty else 0.0) * 1024 * 8))
     loader = job.loader(lambda index: torch.rand(rows, trainer.FEATURES), workers=2)
     job.network()

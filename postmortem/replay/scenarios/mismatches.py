@@ -1,4 +1,4 @@
-"""Jobs whose ranks disagree about a collective, a model or the weights."""
+"""Jobs with ranks that disagree about a collective, a model or the weights."""
 
 import os
 import threading
@@ -27,7 +27,6 @@ class Metrics(threading.Thread):
 
 
 def race_threads_one_group(job: trainer.Job) -> None:
-    """A logging thread and the training thread reduce on the same process group in an undefined order."""
     metrics = Metrics(0.0 if job.rank % 2 else 0.1)
     job.network()
     metrics.start()
@@ -55,7 +54,6 @@ def share(job: trainer.Job, scores: torch.Tensor) -> None:
 
 
 def shape_mismatch(job: trainer.Job) -> None:
-    """The last batch of one rank, and the tensor it reduces, is larger than those of the others."""
     for step in job.steps():
         scores = torch.rand(64 + (job.args.extra if job.fails_at(step) else 0))
         share(job, scores)
@@ -63,7 +61,6 @@ def shape_mismatch(job: trainer.Job) -> None:
 
 
 def dtype_mismatch(job: trainer.Job) -> None:
-    """One rank reduces its metrics in another dtype."""
     for step in job.steps():
         dtype = getattr(torch, job.args.dtype) if job.faulty and step >= job.args.step else torch.float32
         metrics = torch.rand(job.args.width).to(dtype)
@@ -72,7 +69,6 @@ def dtype_mismatch(job: trainer.Job) -> None:
 
 
 def order_mismatch(job: trainer.Job) -> None:
-    """One rank broadcasts the learning rates before it reduces the loss; the others do it in the other order."""
     for step in job.steps():
         loss, rates = torch.rand(job.args.width), torch.full((16,), 0.01)
         if job.fails_at(step):
@@ -85,7 +81,6 @@ def order_mismatch(job: trainer.Job) -> None:
 
 
 def cyclic_wait(job: trainer.Job) -> None:
-    """From one step on, every stage of a pipeline receives from its left neighbor before it sends to its right one."""
     left, right = (job.rank - 1) % job.world, (job.rank + 1) % job.world
     for step in job.steps():
         activation, message = torch.rand(256), torch.empty(256)
@@ -99,7 +94,6 @@ def cyclic_wait(job: trainer.Job) -> None:
 
 
 def async_never_waited(job: trainer.Job) -> None:
-    """One rank exits while its last asynchronous reduction is still running."""
     for step in job.steps():
         gradient = torch.rand(2_000_000)
         work = dist.all_reduce(gradient, async_op=True)
@@ -118,7 +112,6 @@ def average(model: torch.nn.Module) -> None:
 
 
 def skipped_collective(job: trainer.Job) -> None:
-    """One rank skips a reduction, so its next collective meets the skipped one of the others."""
     model = job.use(job.layers())
     for step in job.steps():
         loss = torch.tensor(job.learn(*job.batch(step)))
@@ -136,7 +129,6 @@ def skipped_collective(job: trainer.Job) -> None:
 
 
 def manual_allreduce_beside_ddp(job: trainer.Job) -> None:
-    """One rank reduces its gradients by hand after DDP has reduced them."""
     model = job.network()
     for step in job.trained():
         if job.fails_at(step):
@@ -152,7 +144,6 @@ def check(model: torch.nn.Module, step: int) -> None:
 
 
 def ranks_diverge_local_update(job: trainer.Job) -> None:
-    """One rank clips its weights after a step, outside of any collective; a later check finds that they differ."""
     model = job.network()
     for step in job.trained():
         if job.fails_at(step):
@@ -164,7 +155,6 @@ def ranks_diverge_local_update(job: trainer.Job) -> None:
 
 
 def uneven_batches(job: trainer.Job) -> None:
-    """One rank has fewer batches; `at_end` selects whether it leaves or waits in a barrier."""
     batches = job.args.step if job.faulty else job.args.steps
     job.log.info("%d batches in this shard", batches)
     for step in job.trained():
@@ -183,7 +173,6 @@ def forward(job: trainer.Job, step: int) -> torch.Tensor:
 
 
 def swallowed_exception(job: trainer.Job) -> None:
-    """One rank handles an exception, skips the batch and misses a reduction."""
     for step in job.steps():
         try:
             loss = forward(job, step).mean().abs().reshape(1)
@@ -201,7 +190,7 @@ def swallowed_exception(job: trainer.Job) -> None:
 
 
 class TwoHeads(nn.Module):
-    """A model whose second head is not used."""
+    """A model with a second head that is not used."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -215,13 +204,11 @@ class TwoHeads(nn.Module):
 
 
 def unused_parameters(job: trainer.Job) -> None:
-    """A head of the model takes no part in the loss, and DDP does not search for unused parameters."""
     job.distribute(TwoHeads())
     job.train()
 
 
 def ddp_model_differs(job: trainer.Job) -> None:
-    """One rank builds its model with another hidden size."""
     model = job.network(hidden=job.args.hidden if job.faulty else 64)
     job.log.info("model has %d parameters", sum(p.numel() for p in model.parameters()))
     job.train()

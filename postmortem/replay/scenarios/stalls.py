@@ -14,7 +14,6 @@ import trainer
 
 
 def slow_rank(job: trainer.Job) -> None:
-    """The data source of one rank stalls."""
     try:
         for _ in job.trained(fault=lambda: time.sleep(job.args.stall)):
             if job.args.dump:
@@ -38,7 +37,6 @@ def prefetch() -> None:
 
 
 def dataloader_fork_deadlock(job: trainer.Job) -> None:
-    """A DataLoader forks its worker while a thread of the rank holds a lock, which is never released in the child."""
     loader = job.loader(tokenized)
     job.network()
     for step in job.steps():
@@ -59,7 +57,6 @@ def timed(job: trainer.Job, loader: Iterator[torch.Tensor]) -> Iterator[torch.Te
 
 
 def dataloader_starvation(job: trainer.Job) -> None:
-    """The only DataLoader worker of one rank is slower than the rank."""
     fast = job.args.step * trainer.BATCH
 
     def decoded(index: int) -> torch.Tensor:
@@ -82,7 +79,6 @@ def upload(path: str, seconds: float) -> None:
 
 
 def rank0_in_io(job: trainer.Job) -> None:
-    """One rank writes a checkpoint to a slow file system while the others wait in the next reduction."""
     for step in job.trained():
         if job.fails_at(step):
             job.log.info("saving checkpoint checkpoint-%d", step)
@@ -107,7 +103,6 @@ def tokenize(seconds: float) -> None:
 
 
 def rank0_prepares_data(job: trainer.Job) -> None:
-    """One rank tokenizes the dataset, with a progress bar, while the others wait in a barrier."""
     if job.faulty:
         tokenize(job.args.seconds)
     dist.barrier()
@@ -115,7 +110,6 @@ def rank0_prepares_data(job: trainer.Job) -> None:
 
 
 def monitored_barrier(job: trainer.Job) -> None:
-    """One rank builds its vocabulary cache while the others wait in a monitored barrier."""
     if job.faulty:
         job.log.info("building vocabulary cache (1 of 1)")
         time.sleep(job.args.build)

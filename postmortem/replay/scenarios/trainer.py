@@ -90,7 +90,7 @@ class StyleFormatter(logging.Formatter):
 
 
 def options(**own: float | str) -> argparse.Namespace:
-    """The options of every job and the job's own, whose defaults also give their types.
+    """The options of every job and the job's own. Their defaults also give their types.
 
     They are read from the command line, or from the JSON file of --config, which keeps them out of `ps`.
     """
@@ -133,6 +133,9 @@ class Job:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
+        self.rank = int(os.environ.get("RANK", "-1"))
+        self.world = int(os.environ.get("WORLD_SIZE", "-1"))
+        self.faulty = bool(self.rank == args.rank)  # the rank at fault
         self.style = STYLES[args.style]
         self.began = time.monotonic()
         handler = logging.StreamHandler(sys.stdout if self.style.stream == "stdout" else sys.stderr)
@@ -141,19 +144,6 @@ class Job:
         self.log = logging.getLogger("train")
         atexit.register(time.sleep, EXIT_DELAY_S)
         self.note(-1)
-
-    @property
-    def rank(self) -> int:
-        return int(os.environ["RANK"])
-
-    @property
-    def world(self) -> int:
-        return int(os.environ["WORLD_SIZE"])
-
-    @property
-    def faulty(self) -> bool:
-        """Whether this is the rank at fault."""
-        return bool(self.rank == self.args.rank)
 
     def fails_at(self, step: int) -> bool:
         """Whether this is the rank at fault at the step at which it fails."""
@@ -214,7 +204,7 @@ class Job:
         return x.to(self.device), torch.randint(CLASSES, (BATCH,), generator=generator, device="cpu").to(self.device)
 
     def loader(self, read: Callable[[int], Tensor], workers: int = 1) -> Iterator[Tensor]:
-        """Batches of a DataLoader whose forked workers call `read` with the index of each sample."""
+        """Batches of a DataLoader with forked workers, which call `read` with the index of each sample."""
         data, fork = Samples(read), "fork"
         return iter(torch.utils.data.DataLoader(data, BATCH, num_workers=workers, multiprocessing_context=fork))
 
@@ -289,7 +279,7 @@ class Job:
     def note(self, step: int) -> None:
         """Write rank and step for the runner, which kills a rank at a step."""
         if folder := os.environ.get("REPLAY_CONTROL"):
-            Path(folder, str(os.getpid())).write_text(f"{os.environ.get('RANK', '-1')} {step}")
+            Path(folder, str(os.getpid())).write_text(f"{self.rank} {step}")
 
 
 def run(main: Callable[[Job], None], join: bool = True, **own: float | str) -> None:

@@ -21,7 +21,7 @@ STEPS: tuple[Callable[[Table], Claim | None], ...] = (  # the best evidence firs
     comparisons.asked_to_stop,
     comparisons.code,
     comparisons.silence,
-    comparisons.late,
+    comparisons.came_after_timeout,
     comparisons.busy_rank0,
     comparisons.lowest_step,
     comparisons.odd_notice,
@@ -48,10 +48,6 @@ def _with_last_lines(table: Table, claim: Claim) -> Claim:
 
 def _some_rank_waits(table: Table) -> bool:
     """Whether a rank complains of its peers, or the stacks of ranks that have not finished were taken."""
-    rows = table.rows.values()
-    if rows and all(row.got_over for row in rows):
-        return False
     hang = any(c.accuses and c.pattern.category in ("hang", "collective-mismatch") for c in table.claims)
-    if hang or any(row.complaint or row.lost for row in rows) or table.case.of_kind("recorder"):
-        return True
-    return table.stacked or (table.stacks_in_collectives and not table.case.finished)
+    waits = any(row.complaint or row.lost for row in table.rows.values())
+    return hang or waits or table.stacked or bool(table.case.of_kind("recorder"))

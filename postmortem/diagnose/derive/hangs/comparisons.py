@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +9,7 @@ from dataclasses import replace
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT, PROOF, Place, Row, Table, at_odds, odd_one_out
 from postmortem.diagnose.wording import capital, listed, ranks_text
+from postmortem.formats import forms
 from postmortem.formats.lineform import message, shape
 from postmortem.model import Event
 from postmortem.model.digits import number
@@ -20,10 +20,9 @@ WORK = (  # (part of a file's path, activity of a stack with such a frame)
     ("torch/serialization.py", "saving or loading a checkpoint"),
     ("safetensors/", "saving or loading a checkpoint"),
 )
-SAME_SIZE = ("backward", "barrier")  # collectives whose tensors cannot differ in size between ranks
+SAME_SIZE = ("backward", "barrier")  # collectives with tensors of one size on all ranks
 SETUP = 8  # collectives: up to this number the job is still being set up
-_BAR = re.compile(r"\d+%\||\d+/\d+ \[\d|examples? \[\d\d:\d\d|\d+(?:\.\d+)? ?(?:it|s|examples|B|MB|GB)/s|\[\d\d:\d\d<")
-_COMPLAINT = re.compile(r"gloo|nccl|NCCL|peer|store|[Tt]imed out|[Tt]imeout|[Cc]onnection|ProcessGroup|socket")
+_REGEXES = forms.regexes("diagnose/lines")
 
 
 # ── stacks and lines of code ────────────────────────────────────────────────────────────────────────────────
@@ -44,7 +43,7 @@ def stacks(table: Table) -> Claim | None:
 
 
 def _witnessed(table: Table, stacked: Mapping[int, Event], outside: Sequence[int]) -> Claim | None:
-    """The claim about silent ranks whose stacks were taken when another rank had ended, and all others waited."""
+    """The claim about silent ranks, by stacks taken when another rank had ended, where all others waited."""
     asked = [r for r in outside if table.rows[r].silent and _was_asked(stacked[r])]
     others = [row for r, row in table.rows.items() if r not in asked]
     if not (asked and table.waiting and table.complete and all(row.waits for row in others)):
@@ -95,7 +94,7 @@ def _different_places(table: Table, places: Mapping[int, Place], proof: Mapping[
     odd, majority = odd_one_out(groups)
     collective = [r for r, (operation, _) in places.items() if operation not in POINT_TO_POINT]
     if 2 * len(collective) < len(places):  # the others still send to these, or wait for their data
-        odd, majority = collective or odd, bool(collective) or majority
+        odd, majority = collective or (odd if majority else []), True
     shown = "; ".join(
         f"{ranks_text(ranks)} waited in {where} ({code})" for (where, code), ranks in sorted(groups.items())
     )
@@ -106,7 +105,7 @@ def _different_places(table: Table, places: Mapping[int, Place], proof: Mapping[
 def code(table: Table) -> Claim | None:
     """The lines of the user's code in which the ranks waited."""
     placed = {r: p for r in table.complaining if (p := table.rows[r].place) is not None}
-    if len(set(placed.values())) < 2 or any(table.rows[r].lines for r in table.quiet):
+    if len(set(placed.values())) < 2 or any(table.rows[r].lines and not table.rows[r].stopped for r in table.quiet):
         return None
     if any(collective == "init" for collective, _ in placed.values()):
         return None  # ranks inside and outside of the start: the group itself is at odds about its size or its members
@@ -195,12 +194,12 @@ def _last_error(row: Row) -> Event | None:
     last = max(row.lines, key=lambda e: e.where.line or 0, default=None)
     if last is None or not (last.fields.get("cries") and last.fields.get("last")):
         return None
-    report = row.end.told_by if row.end is not None else None
+    report = row.end.stated_by if row.end is not None else None
     return None if report is not None and report.where == last.where else last
 
 
 def _suspects(table: Table) -> list[int]:
-    """The silent ranks whose silence is evidence: their own logs are here, or one rank is absent among all."""
+    """The silent ranks, where silence is evidence: their own logs are here, or one rank is absent among all."""
     absent = sorted(set(range(max(table.rows, default=0))) - set(table.rows))
     quiet = table.quiet or (absent if len(absent) == 1 and len(table.complaining) >= 3 else [])
     logged = [r for r in quiet if r in table.rows and table.rows[r].lines]
@@ -220,7 +219,7 @@ def _all_others_logged(table: Table) -> bool:
 
 
 def _elsewhere_by_last_line(table: Table, quiet: Sequence[int]) -> list[int]:
-    """Of several silent ranks those whose last line no waiting rank printed. Rank 0 alone proves nothing: often no
+    """Of several silent ranks those with a last line that no waiting rank printed. Rank 0 alone proves nothing: often no
     other rank prints."""
     lines = {r: shape(last[0].text) for r in (*table.complaining, *quiet) if (last := table.rows[r].last_lines)}
     common = {lines[r] for r in table.complaining if r in lines}
@@ -230,7 +229,7 @@ def _elsewhere_by_last_line(table: Table, quiet: Sequence[int]) -> list[int]:
     return odd if all(r in lines for r in quiet) else []
 
 
-def late(table: Table) -> Claim | None:
+def came_after_timeout(table: Table) -> Claim | None:
     """The one rank that found its connections closed where all others timed out: had it come in time, it would have
     timed out with them."""
     came = [row for row in table.rows.values() if row.complaint is None]
@@ -266,14 +265,14 @@ def _bar_above(e: Event) -> Event | None:
     """The last progress bar above a complaint, or in front of it on the same line."""
     nearby = [*e.context[: e.before], e.text]
     for i in range(len(nearby) - 1, -1, -1):
-        if _BAR.search(nearby[i].split("[E ")[0].split("[rank")[0]):
+        if _REGEXES["progress-bar"].search(nearby[i].split("[E ")[0].split("[rank")[0]):
             where = e.where._replace(line=(e.where.line or 0) - (len(nearby) - 1 - i), end_line=None)
             return e if i == e.before else e._replace(where=where, text=nearby[i], rank=None, context=(), before=0)
     return None
 
 
 def lowest_step(table: Table) -> Claim | None:
-    """The one rank whose last step is lower than that of all others."""
+    """The one rank with a lower last step than all others."""
     steps = {r: row.step for r, row in table.rows.items() if row.step is not None}
     common = max(steps.values(), default=0)
     low = [r for r, step in steps.items() if step < common]
@@ -291,7 +290,7 @@ def odd_notice(table: Table) -> Claim | None:
     by_shape: dict[str, dict[int, Event]] = defaultdict(dict)
     for e in table.case.of_kind("notice"):
         rank = table.case.rank_of(e)
-        if rank is not None and not _COMPLAINT.search(e.text):
+        if rank is not None and not _REGEXES["about-peers"].search(e.text):
             by_shape[shape(e.text)].setdefault(rank, e)
     lone = [next(iter(found.items())) for found in by_shape.values() if len(found) == 1]
     ranks = {rank for rank, _ in lone}

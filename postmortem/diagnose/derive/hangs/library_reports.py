@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,15 +12,13 @@ from postmortem.diagnose.derive.hangs import recorder
 from postmortem.diagnose.derive.hangs.rank_rows import Table, at_odds, odd_one_out
 from postmortem.diagnose.observe import numbers
 from postmortem.diagnose.wording import ranks_text
+from postmortem.formats import forms
 from postmortem.formats.lineform import gist
 from postmortem.model import Event
 from postmortem.model.digits import whole
 from postmortem.privacy import cut
 
-_FINGERPRINT = re.compile(
-    r"Rank (?P<rank>\d{1,7}) is running collective: CollectiveFingerPrint\((?P<print>.*?)(?:\), but Rank (?P<peer>\d{1,7})|$)"
-)
-_FIELD = re.compile(r", (?=[A-Z]\w*=)")
+_REGEXES = forms.regexes("diagnose/lines")
 
 
 def fingerprints(table: Table) -> Claim | None:
@@ -31,7 +28,7 @@ def fingerprints(table: Table) -> Claim | None:
     groups: dict[str, list[int]] = defaultdict(list)
     peers = Counter[int]()
     for e in table.case.telling("announces"):
-        m = _FINGERPRINT.search(e.text)
+        m = _REGEXES["fingerprint"].search(e.text)
         peers.update([whole(m["peer"])] if m and m["peer"] else [])
         if m and whole(m["rank"]) not in own:
             own[whole(m["rank"])] = e
@@ -59,7 +56,7 @@ def _odd(table: Table, groups: Mapping[str, list[int]], peers: Counter[int], own
 
 def _differences(groups: Mapping[str, list[int]]) -> str:
     """`rank 1 had OpType=BROADCAST, TensorShape=[16], ranks 0 and 2 …`: the parts in which fingerprints differ, or all."""
-    split = {text: _FIELD.split(text) for text in groups}
+    split = {text: _REGEXES["fingerprint-field"].split(text) for text in groups}
     common = set.intersection(*map(set, split.values())) if split else set()
     shown = [(sorted(r), ", ".join(p for p in split[text] if p not in common) or text) for text, r in groups.items()]
     return "; ".join(f"{ranks_text(ranks)} had {parts}" for ranks, parts in sorted(shown)[:3])
@@ -87,6 +84,6 @@ def desync_report(table: Table) -> Claim | None:
     for e in table.case.telling("laggards"):
         named = numbers(e.fields.get("ranks"))
         if named and table.case.rank_of(e) not in named:
-            because = f"torch's desync report says `{cut(gist(e.text), 110)}`"
+            because = f"torch's desync report states `{cut(gist(e.text), 110)}`"
             return table.make("rank-never-arrived", named, [e], because)
     return None

@@ -5,17 +5,16 @@ A row holds the complaint of a rank, its stack, its last step, its last lines an
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from postmortem.diagnose import order
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.wording import ranks_text
+from postmortem.formats import forms
 from postmortem.model import Event
 from postmortem.model.digits import number
 
@@ -24,10 +23,7 @@ PROOF = 64  # events of one claim
 LAST_LINES = 3
 DYING_S = 2.0  # a launcher notices the end of a rank up to two seconds late
 POINT_TO_POINT = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
-_CUT_COMPLAINT = re.compile(  # a complaint whose tail the end of the log cut off
-    r"^\[rank\d+\]:\[E[\d .:]*ProcessGroup\w*\.cpp(?:[:\d]*\]?(?: \[[^\]]{0,80}\]?)*)? {0,2}.{0,30}$"
-)
-_TROUBLE = re.compile(r"Error\b|Traceback|^\s|\]:   |^Extension modules")
+_REGEXES = forms.regexes("diagnose/lines")
 Place = tuple[str, str]  # collective (`none` outside of any) and line of the user's code
 
 
@@ -60,18 +56,10 @@ class Row:
         """Whether it reported its end, and no launcher reports that it failed by itself."""
         return self.finished is not None and (self.end is None or self.stopped or self.end.kind in ("clean", "kill"))
 
-    @property
-    def got_over(self) -> bool:
-        """Whether it finished after all its complaints: a timeout that the program catches is no hang."""
-        if self.finished is None or (self.end is not None and self.end.kind != "clean"):
-            return False
-        complaints = [e for e in (self.complaint, self.lost, self.fatal) if e is not None]
-        return all(order.came_before(e, self.finished) for e in complaints)
-
     @cached_property
     def last_lines(self) -> list[Event]:
         """Its last ordinary line in each of its files, latest first."""
-        ordinary = [e for e in self.lines if not e.fields.get("first") and not _TROUBLE.search(e.text)]
+        ordinary = [e for e in self.lines if not e.fields.get("first") and not _REGEXES["trouble"].search(e.text)]
         return sorted(ordinary, key=lambda e: (e.at or 0.0, e.where.line or 0), reverse=True)[:LAST_LINES]
 
     @property
@@ -130,12 +118,6 @@ class Table:
         return sum(row.stack is not None for row in rows) >= 2 and not all(row.finished for row in rows)
 
     @property
-    def stacks_in_collectives(self) -> bool:
-        """Whether a tool found a process of unknown rank in a collective."""
-        taken = [e for e in self.case.of_kind("stack") if e.speaker == "tool" and e.pid and not e.fields.get("child")]
-        return any(e.fields.get("collective") and self.case.rank_of(e) is None for e in taken)
-
-    @property
     def world(self) -> int | None:
         """The number of ranks, by the logs or by the launcher's list of ranks that failed."""
         return self.case.registry.world or len(self.case.ends) or None
@@ -152,7 +134,7 @@ class Table:
 def table(case: Case, claims: Sequence[Claim]) -> Table:
     """The row of every rank of the job, from its events and from the claims about it."""
     rows = {r: Row(r, case.end_of(r)) for r in case.registry.ranks[:MOST]}
-    deaths = [end.told_by for r in case.ended("kill", "crash", "own") if (end := case.ends[r]).told_by is not None]
+    deaths = [end.stated_by for r in case.ended("kill", "crash", "own") if (end := case.ends[r]).stated_by is not None]
     death = min(deaths, key=lambda e: (e.at is None, e.at or 0.0), default=None)
     gave_up = case.ranks_of(c.event for c in claims if c.tells("wait"))
     for e in case.events:
@@ -191,7 +173,7 @@ def _add_event(row: Row, e: Event) -> None:
         row.step = row.step if step is None else max(step, row.step or step)
     elif e.kind == "finished":
         row.finished = e
-    elif e.kind == "line" and _CUT_COMPLAINT.match(e.text):
+    elif e.kind == "line" and _REGEXES["cut-complaint"].match(e.text):
         row.complaint = row.complaint or e
 
 

@@ -27,7 +27,7 @@ class Reading(NamedTuple):
 
     pattern: str
     odd: tuple[int, ...]
-    group: tuple[int, ...]  # all ranks whose dumps were compared
+    group: tuple[int, ...]  # all ranks with a dump
     because: str
     sure: bool = True
     key: str | None = None  # process group and number of the collective that it is about
@@ -152,7 +152,7 @@ def _groups(dumps: Mapping[int, Event]) -> dict[str, _Group]:
 
 
 def _add_absent_members(group: _Group, dumps: Mapping[int, Event]) -> None:
-    """A member whose complete dump has nothing of this group never entered its first collective."""
+    """A member with a complete dump without this group never entered its first collective."""
     expected = set(dumps) if group.key == "default_pg" else group.members & set(dumps)
     for rank in expected - set(group.last):
         if dumps[rank].fields.get("whole"):

@@ -228,8 +228,8 @@ def _without_number(table: Table) -> Claim | None:
 
 
 def _others_ran(table: Table, waiting: list[int]) -> bool:
-    """Whether the logs show other ranks that did not wait and were not merely stopped: other comparisons tell
-    more about them."""
+    """Whether the logs show other ranks that did not wait and were not merely stopped: then other
+    comparisons name them."""
     others = set(table.rows) - set(waiting) - set(table.waiting)
     return any(table.rows[r].lines and not table.rows[r].stopped for r in others)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from postmortem.diagnose.case import SPOKEN, Case
+from postmortem.diagnose.case import RANK_LOGS, Case
 from postmortem.model import Event
 
 AT_WORK = ("count", "loss", "answer")  # other kinds of `worked` show that a process was up, or had a result
@@ -69,14 +69,14 @@ def uncaught(e: Event) -> bool:
     return isinstance(frames, tuple) and bool(frames) and frames[0][2] in OUTERMOST
 
 
-def has_last_word(e: Event) -> bool:
+def surely_finished(e: Event) -> bool:
     """Whether it reports a finish in words that no failing script prints."""
     return e.kind == "finished" and bool(e.fields.get("last_word"))
 
 
 def all_done(case: Case) -> bool:
     """Whether all ranks finished or, where such lines have no rank, every console has one; and no bad end is known."""
-    consoles = {e.where.source for e in case.of_kind("line", "progress") if e.source_kind in SPOKEN}
+    consoles = {e.where.source for e in case.of_kind("line", "progress") if e.source_kind in RANK_LOGS}
     done = {e.where.source for e in case.of_kind("finished")}
     if not done or not all(map(case.unharmed, case.ends)):
         return False
@@ -93,7 +93,7 @@ def left_behind(case: Case) -> set[int]:
     return {rank for rank in silent if steps.get(rank, furthest) < furthest}
 
 
-def last_goodbye(case: Case, source: str) -> Event | None:
+def last_finish(case: Case, source: str) -> Event | None:
     """The last line of a log that reports a finish."""
     found = [e for e in case.by_source[source] if e.kind == "finished"]
     return max(found, key=lambda e: e.where.line or 0, default=None)

@@ -21,7 +21,7 @@ WRITERS = {"as it is": "", "srun --label": "0: ", "kubectl logs --prefix": "[pod
 def test_a_verdict_on_the_terminal_holds_no_event(sample: Path) -> None:
     incident = solved(sample)
     for width in (80, 120):
-        said = render_terminal(incident, width=width, colour=width == 120, report="/home/me/logs/report.html")
+        said = render_terminal(incident, width=width, color=width == 120, report="/home/me/logs/report.html")
         for prefix in WRITERS.values():
             log = "".join(f"{prefix}{line}\n" for line in said.splitlines())
             found = [(e.kind, e.where.line, e.text) for e in read_text(log) if e.kind != "line"]

@@ -1,5 +1,5 @@
-"""One odd line never costs the analysis: digits become numbers in one place, an exception of a parser costs
-what it reads, and one in a later step costs that step."""
+"""One odd line never costs the analysis: digits become numbers in one place, an exception of a parser costs the
+events of one line, and one in a later step costs that step."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from conftest import ROOT, solved
 from postmortem import blocks as parsers
 from postmortem import reading, report, scan
 from postmortem.align import Timeline
@@ -28,7 +29,6 @@ from postmortem.model import Source
 from postmortem.model.digits import number, whole
 from postmortem.report import columns, groups, html, lanes, markdown, svg, terminal, view
 
-ROOT = Path(__file__).parent.parent
 OOM = ROOT / "sample_logs" / "host-oom-cache-of-rank-2" / "logs"
 LONG = "9" * 5000  # CPython's int() refuses more than 4,300 digits
 GOOD = "".join(f"2026-11-20 21:01:{i:02d},548 INFO [rank0] step {i} loss 2.0\n" for i in range(50))
@@ -69,7 +69,7 @@ def test_an_odd_stamp_of_an_error_file_costs_nothing(tmp_path: Path) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.from_regex(r"\d+", fullmatch=True) | st.integers(1, 9999).map(lambda n: "9" * n))
-def test_what_a_regex_calls_digits_is_a_number(digits: str) -> None:
+def test_all_digits_that_a_regex_matches_are_a_number(digits: str) -> None:
     assert whole(digits) == (int(digits) if len(digits) < 20 else 0)
 
 
@@ -128,7 +128,7 @@ def lost(document: dict[str, Any]) -> dict[str, str]:
     return {r["path"]: r["reason"] for r in document["ledger"]["skipped"] if r.get("lost")}
 
 
-def test_a_parser_that_fails_costs_what_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parser_that_fails_costs_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(parsers._BY_OPENER, traceback.OPENER.id, fails_late)
     trace = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\nValueError: x\n'
     kill = "[ 12.5] Out of memory: Killed process 4711 (python3) total-vm:1kB, anon-rss:1kB, file-rss:0kB\n"
@@ -163,7 +163,7 @@ def test_a_source_that_cannot_be_scanned_costs_itself(
     assert document["verdict"]["outcome"] == "undetermined"
 
 
-def test_one_process_and_a_worker_tell_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_process_and_a_worker_report_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker calls `read_bundle`, this process the same function below it."""
     monkeypatch.setattr(parsers.progress, "parse", fails)
     (tmp_path / "rank0.log").write_text(GOOD)
@@ -198,7 +198,7 @@ SECTIONS = [
 def test_a_section_that_fails_costs_itself(
     module: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    headline = analyze([str(OOM)]).document["verdict"]["headline"]
+    headline = solved(OOM.parent).document["verdict"]["headline"]
     monkeypatch.setattr(module, name, fails)
     target = tmp_path / "report.html"
     assert run(["analyze", str(OOM), "--output", str(target)]) == 0
