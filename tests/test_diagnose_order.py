@@ -78,6 +78,7 @@ def test_a_library_is_the_same_from_folders_of_other_names(tmp_path: Path, monke
             copy = tmp_path / f"{n:03d}" / file.relative_to(family.parent)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(file.read_bytes())
+    (tmp_path / "schema.json").write_bytes((ROOT / "patterns" / "schema.json").read_bytes())
     monkeypatch.setattr("postmortem.system.resources.folder", lambda name: tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     from postmortem.library import read as library_read

@@ -164,7 +164,7 @@ def told(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     """
     if any(c.role == "cause" for c in claims) or case.all_finished:
         return []
-    claims = [c for c in claims if not _job_went_on(case, c)]
+    claims = [c for c in claims if not (_job_went_on(case, c) or _after_the_job(case, c))]
     for c, end in _reported_ends(claims):
         if end.kind != "clean" and _unaccounted(case, c, end, _complaints(claims, c.pattern.generic)):
             kind = end.kind if end.kind in PATTERNS else "own"
@@ -202,6 +202,13 @@ def _job_went_on(case: Case, c: Claim) -> bool:
     whole = c.pattern.entity == "job" or liveness.all_done(case)
     later = liveness.after(case, c.event, None) if whole and c.speaker != "kernel" else iter(())
     return next(later, None) is not None
+
+
+def _after_the_job(case: Case, c: Claim) -> bool:
+    """Whether it is below the final message of a whole run that went well: a script cleans up."""
+    last = liveness.last_finish(case, c.event.where.source)
+    below = last is not None and liveness.below(c.event, last) and liveness.surely_finished(last)
+    return below and c.tells("end") and not c.ranks and liveness.all_done(case)
 
 
 def _unaccounted(case: Case, c: Claim, end: Ending, accused: Sequence[Claim]) -> bool:
