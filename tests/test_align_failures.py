@@ -114,17 +114,10 @@ def test_what_a_collector_stamps_is_refused_and_what_hangs_on_it_too() -> None:
     gone = {"pid": "77", "kernel": True}
     events += [
         crash._replace(
-            where=Where(f"{host}/error.json", 1),
-            kind="exception",
-            time=crash.time - zone,
-            clock="absolute",
-            text="utc",
+            where=Where(f"{host}/error.json", 1), kind="exception", time=crash.time - zone, clock="absolute", text="utc"
         ),
         crash._replace(
-            where=Where(f"{host}/error.json", 2),
-            time=crash.time - zone - 6 * HOUR,
-            clock="absolute",
-            text="utc",
+            where=Where(f"{host}/error.json", 2), time=crash.time - zone - 6 * HOUR, clock="absolute", text="utc"
         ),
         crash._replace(where=Where(f"{host}/agent.err", 9), kind="exit", pid=77),
         crash._replace(
@@ -215,15 +208,7 @@ def test_two_groups_of_hosts_with_nothing_in_common(tmp_path: Path) -> None:
 def test_the_same_second_on_two_hosts_is_no_order() -> None:
     """Stamps of whole seconds, 0 s apart: open. In one file the lines' order is the order."""
     one = Event(
-        "line",
-        Where("a/rank0.log", 7),
-        "x",
-        time=BASE,
-        clock="naive",
-        sigma=0.3,
-        host="a",
-        at=BASE,
-        at_sigma=0.3,
+        "line", Where("a/rank0.log", 7), "x", time=BASE, clock="naive", sigma=0.3, host="a", at=BASE, at_sigma=0.3
     )
     other = one._replace(where=Where("b/rank1.log", 3), host="b")
     assert order.told(one, other) == "which came first is not determined (0.00 s apart, ± 0.86 s)"

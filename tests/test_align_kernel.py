@@ -120,11 +120,7 @@ def test_a_host_known_by_its_zone_alone_does_not_make_its_kernel_surer() -> None
         for i, e in enumerate(job(T, T + 3, host="node-a"))
     ]
     timeline = align(
-        [
-            *other,
-            *job(T + 9 * 3600, T + 9 * 3600 + 1.2),
-            kernel(f"[ 2240.7] {KILL}", 2240.7, "boot", "dmesg.txt"),
-        ]
+        [*other, *job(T + 9 * 3600, T + 9 * 3600 + 1.2), kernel(f"[ 2240.7] {KILL}", 2240.7, "boot", "dmesg.txt")]
     )
     found = next(e for e in timeline.events if e.where.source == "dmesg.txt")
     own = next(c for c in timeline.clocks if c.host == "node-b" and c.kind == "naive")
@@ -135,10 +131,7 @@ def test_a_host_known_by_its_zone_alone_does_not_make_its_kernel_surer() -> None
 
 def test_a_boot_clock_that_nothing_joins_is_refused() -> None:
     timeline = align(
-        [
-            *job(T, T + 1),
-            kernel("[ 99.5] NVRM: Xid (PCI:0000:17:00): 79", 99.5, "boot", "dmesg.txt", pid=None),
-        ]
+        [*job(T, T + 1), kernel("[ 99.5] NVRM: Xid (PCI:0000:17:00): 79", 99.5, "boot", "dmesg.txt", pid=None)]
     )
     clock = next(c for c in timeline.clocks if c.kind == "boot")
     assert (clock.state, clock.offset) == ("refused", None) and clock.reason
@@ -149,19 +142,9 @@ def test_dmesg_T_of_a_host_in_another_zone_than_its_job() -> None:
     """A container runs in local time, `dmesg -T` is asked for in UTC:
     the kill says which zone the kernel's wall time is in."""
     local = T - 5 * 3600
-    events = [
-        *job(local, local + 1.0),
-        kernel(f"[Fri Nov 20 21:13:48 2026] {KILL}", T + 0.5, "naive", "dmesg_T.txt"),
-    ]
+    events = [*job(local, local + 1.0), kernel(f"[Fri Nov 20 21:13:48 2026] {KILL}", T + 0.5, "naive", "dmesg_T.txt")]
     error = Event(
-        "exception",
-        Where("0/error.json", None),
-        "x",
-        time=T + 2,
-        clock="absolute",
-        sigma=0.6,
-        rank=0,
-        host="node-b",
+        "exception", Where("0/error.json", None), "x", time=T + 2, clock="absolute", sigma=0.6, rank=0, host="node-b"
     )
     events += [error._replace(fields={"reported_by": "error-file", "local_rank": 0})]
     events += [

@@ -84,10 +84,7 @@ def test_29_february() -> None:
         event("2026-03-01T00:00:05Z", 1, "b"),
     ]
     # the placeholder year is a leap year, 2026 is none
-    assert shown(lines)[:2] == [
-        "2026-02-28 23:59",
-        "2026-03-01 00:00",
-    ]
+    assert shown(lines)[:2] == ["2026-02-28 23:59", "2026-03-01 00:00"]
     assert (
         shown([event("I0229 12:00:00.000001 1 a.py:1] x"), event("2026-03-01T12:00:05Z", 1, "b")])[0][5:]
         == "02-29 12:00"

@@ -16,13 +16,7 @@ from postmortem.model import Event, Where
 
 T = 1_795_209_228.0
 HOUR = 3600.0
-EAST = {
-    "UTC": 0,
-    "Asia/Tokyo": 9,
-    "Asia/Kolkata": 5.5,
-    "America/New_York": -5,
-    "Europe/Berlin": 1,
-}  # in November
+EAST = {"UTC": 0, "Asia/Tokyo": 9, "Asia/Kolkata": 5.5, "America/New_York": -5, "Europe/Berlin": 1}  # in November
 TWO_HOSTS = [
     p.parent
     for p in sorted((ROOT / "sample_logs").glob("*/truth.json"))

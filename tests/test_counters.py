@@ -43,8 +43,7 @@ def test_counters_need_no_list_of_names(body: str, form: tuple[str, tuple[int, .
 
 
 @pytest.mark.parametrize(
-    "body",
-    ["rank 3 of 8 pid 4711", "listening on port 29500", "loss 2.28", "", "exit code 1", "version 2.13.0"],
+    "body", ["rank 3 of 8 pid 4711", "listening on port 29500", "loss 2.28", "", "exit code 1", "version 2.13.0"]
 )
 def test_what_counts_nothing_is_no_counter(body: str) -> None:
     assert form_of(body) is None

@@ -15,17 +15,9 @@ from postmortem.library import load
 
 HERE = Path(__file__).resolve().parent
 HEALTHY = HERE.parent / "sample_logs" / "healthy-torchrun" / "logs"
-NAMES = {
-    "kernel": "dmesg.txt",
-    "gpu-hardware": "dmesg.txt",
-    "scheduler": "slurmctld.log",
-    "kubernetes": "events.txt",
-}
+NAMES = {"kernel": "dmesg.txt", "gpu-hardware": "dmesg.txt", "scheduler": "slurmctld.log", "kubernetes": "events.txt"}
 # of this job, and that it was killed: who is to believe?
-NAMES_A_RANK = {
-    "kernel-oom-summary",
-    "slurm-task-out-of-memory",
-}
+NAMES_A_RANK = {"kernel-oom-summary", "slurm-task-out-of-memory"}
 
 
 def told() -> Iterator[tuple[str, str, str]]:
@@ -71,11 +63,7 @@ RAISED = 'Traceback (most recent call last):\n  File "/opt/train.py", line 5, in
     [
         ("", "xid-79-gpu-fell-off-bus", "undetermined"),  # of which day is it?
         (f"{RAISED}ValueError: bad label 9\n", "python-exception", "incident"),
-        (
-            f"{RAISED}RuntimeError: CUDA error: unspecified launch failure\n",
-            "xid-79-gpu-fell-off-bus",
-            "incident",
-        ),
+        (f"{RAISED}RuntimeError: CUDA error: unspecified launch failure\n", "xid-79-gpu-fell-off-bus", "incident"),
         (
             f"{RAISED}RuntimeError: CUDA error: device-side assert triggered\n",
             "cuda-device-side-assert-error",

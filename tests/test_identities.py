@@ -102,13 +102,7 @@ def block(html: str) -> str:
 
 def forms(identity: str) -> set[str]:
     lower = identity.lower()
-    return {
-        lower,
-        lower.replace("-", "_"),
-        lower.replace("_", "-"),
-        lower.replace(".", "-"),
-        lower.replace(":", "-"),
-    }
+    return {lower, lower.replace("-", "_"), lower.replace("_", "-"), lower.replace(".", "-"), lower.replace(":", "-")}
 
 
 def test_forty_identities_survive_in_no_output(job: Path) -> None:
@@ -149,17 +143,11 @@ def test_the_key_names_everybody_and_is_the_same_every_time(job: Path) -> None:
     [
         ("Using [0]eth0:2001:db8::91<0>", "Using [0]eth0:address-1<0>"),
         ("to 2001:db8:1:2:3:4:5:6:29500 and 2001:db8:1:2:3:4:5:6", "to address-1:29500 and address-1"),
-        (
-            "[2001:db8::91]:29500, 2001:DB8::91, 2001:db8::91:29500",
-            "[address-1]:29500, address-1, address-1:29500",
-        ),
+        ("[2001:db8::91]:29500, 2001:DB8::91, 2001:db8::91:29500", "[address-1]:29500, address-1, address-1:29500"),
         ("::ffff:10.3.0.17 is 10.3.0.17", "address-1 is address-1"),
         ("fe80::1%eth0 and http://[fd00::2]:80/x", "address-2 and http://[address-1]:80/dir-1"),
         ("GUID 506b:4b03:00ca:7b30", "GUID address-1"),
-        (
-            "12:54:37.104 c10::add at::native 0000:17:00.0 a::b",
-            "12:54:37.104 c10::add at::native 0000:17:00.0 a::b",
-        ),
+        ("12:54:37.104 c10::add at::native 0000:17:00.0 a::b", "12:54:37.104 c10::add at::native 0000:17:00.0 a::b"),
         ("::1 and :: stay", "::1 and :: stay"),
     ],
 )

@@ -176,13 +176,7 @@ def synced(host: str, n: int, apart: float, skew: float = 0.0) -> list[Event]:
     times = array("d", [NOON + skew + i * apart for i in range(n)])
     fields = {"family": "step #", "columns": 1, "times": times}
     fields |= {"values": array("q", range(n)), "lines": array("q", range(1, n + 1))}
-    more = {
-        "file": f"{host}.log",
-        "host": host,
-        "clock": "absolute",
-        "sigma": 0.0005,
-        "source_kind": "console",
-    }
+    more = {"file": f"{host}.log", "host": host, "clock": "absolute", "sigma": 0.0005, "source_kind": "console"}
     return [
         event(kind="sync", time=times[0], fields=fields, **more),
         event("x", kind="line", line=n, time=times[-1], **more),
@@ -210,14 +204,7 @@ def test_a_rate_is_told_of_a_minute_with_six_lines_and_not_of_less() -> None:
 
 
 def segment(offset: float = 0.0, marks: int = 2, inliers: int = 2, **more: Any) -> Segment:
-    usual: dict[str, Any] = {
-        "state": "weak",
-        "why": "",
-        "first": 0.0,
-        "last": 9.0,
-        "drift": False,
-        "alone": 0.0,
-    }
+    usual: dict[str, Any] = {"state": "weak", "why": "", "first": 0.0, "last": 9.0, "drift": False, "alone": 0.0}
     return Segment(Correction(offset=offset), marks, inliers, **(usual | more))
 
 
@@ -369,12 +356,7 @@ def test_twins_give_their_zone_where_they_lie_a_zone_apart() -> None:
         return kernel._by_twins(clock, lines, good)
 
     local = twin(LOCAL, -5 * HOUR + 1.0)
-    assert local and (local.offset, local.zone, local.sigma, local.events) == (
-        4 - 5 * HOUR,
-        -5 * HOUR,
-        0.5,
-        1,
-    )
+    assert local and (local.offset, local.zone, local.sigma, local.events) == (4 - 5 * HOUR, -5 * HOUR, 0.5, 1)
     assert twin(LOCAL, -5 * HOUR + 2.5) is None
     boot = twin(BOOT, 500.0 - NOON)
     assert boot and (boot.offset, boot.zone, boot.sigma, boot.state) == (504.0 - NOON, None, 0.3, "aligned")

@@ -15,12 +15,7 @@ def printed(*rows: tuple[int, ...], rank: int = 0) -> Event:
     """What one rank printed: the line's shape is column 0, its numbers are the others."""
     flat = array("q", [n for row in rows for n in (7, *row)])
     times = array("d", range(len(rows)))
-    fields = {
-        "values": flat,
-        "columns": len(rows[0]) + 1,
-        "times": times,
-        "lines": array("q", range(len(rows))),
-    }
+    fields = {"values": flat, "columns": len(rows[0]) + 1, "times": times, "lines": array("q", range(len(rows)))}
     return event(kind="sync", rank=rank, fields=fields)
 
 

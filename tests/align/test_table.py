@@ -181,14 +181,7 @@ def test_ranks_of_one_unnamed_host_print_a_line_within_a_second() -> None:
 
 
 def segment(offset: float = 0.0, **more: Any) -> Segment:
-    usual: dict[str, Any] = {
-        "state": "aligned",
-        "why": "",
-        "first": 0.0,
-        "last": 9.0,
-        "drift": True,
-        "alone": 0.0,
-    }
+    usual: dict[str, Any] = {"state": "aligned", "why": "", "first": 0.0, "last": 9.0, "drift": True, "alone": 0.0}
     return Segment(Correction(offset=offset), 9, 9, **(usual | more))
 
 
@@ -198,11 +191,7 @@ def compared(c: ClockId, *segments: Segment) -> Consensus:
 
 def test_a_zone_is_told_where_the_stamps_or_the_hosts_tell_it() -> None:
     s = segment(2 * HOUR + 5.0)
-    for how, zone, offset in (
-        ("named", 2 * HOUR, 5.0),
-        ("likely", 2 * HOUR, 5.0),
-        ("open", None, 2 * HOUR + 5.0),
-    ):
+    for how, zone, offset in (("named", 2 * HOUR, 5.0), ("likely", 2 * HOUR, 5.0), ("open", None, 2 * HOUR + 5.0)):
         (row,) = _estimate(A, compared(A, s), {}, how).rows
         assert (row.zone, row.correction.shift + row.correction.offset) == (zone, 2 * HOUR + 5.0)
         assert row.correction.offset == offset

@@ -283,11 +283,7 @@ def test_a_stamp_without_a_year_has_the_nearest_one_that_is_not_to_come() -> Non
 
 def test_new_year_inside_one_file() -> None:
     new_year = event(file="d.log", time=stamp(2027, 1, 1), clock="absolute")
-    assert dated(new_year, yearless(12, 31, 1), yearless(1, 1, 2)) == [
-        "2027-01-01",
-        "2026-12-31",
-        "2027-01-01",
-    ]
+    assert dated(new_year, yearless(12, 31, 1), yearless(1, 1, 2)) == ["2027-01-01", "2026-12-31", "2027-01-01"]
     assert dated(new_year, yearless(1, 1, 2), yearless(12, 31, 1))[1:] == ["2027-01-01", "2026-12-31"]
 
 
