@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from array import array
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from claims import NOON, event
-from postmortem.align import lives, owners, place, years, zones
+from postmortem.align import lives, owners, place, zones
 from postmortem.align.owners import ClockId, Owners
 from postmortem.align.place import Correction, Pieces, placed, regauged
 from postmortem.model import Event
@@ -239,93 +237,3 @@ def test_a_zone_by_the_life_of_the_same_host() -> None:
     assert zones.named_by_span(far) == {}
     yearless = {NAIVE: (1000.0, 1600.0), DATED: (NOON, NOON + 600)}
     assert zones.named_by_span(yearless) == {}
-
-
-def test_the_middle_of_several_and_of_two_the_first() -> None:
-    assert zones.middle([5.0, 1.0]) == 5.0
-    assert zones.middle([5.0, 1.0, 2.0]) == 2.0
-
-
-def test_what_to_take_off_all_offsets() -> None:
-    a, b, c = (ClockId(h, 0, "naive", False) for h in "abc")
-    assert zones.gauge({}, {}) == (0.0, "alone")
-    assert zones.gauge({a: 5.0, b: 7.0}, {}) == (5.0, "alone")
-    assert zones.gauge({a: 3605.0, b: 7.0}, {a: 3600.0}) == (5.0, "named")
-    base, how = zones.gauge({a: 0.0, b: 9 * 3600.0}, {})
-    assert (base, how) == (0.0, "likely")  # Tokyo and UTC
-    assert zones.gauge({a: 0.0, b: -3600.0, c: 0.0}, {})[1] in ("likely", "open")
-
-
-# ── years ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def stamp(year: int, month: int, day: int, hour: int = 12) -> float:
-    return datetime(year, month, day, hour, tzinfo=UTC).timestamp()
-
-
-def dated(*events: Event) -> list[str]:
-    return [f"{datetime.fromtimestamp(e.time or 0.0, UTC):%Y-%m-%d}" for e in years.with_years(events)]
-
-
-def yearless(month: int, day: int, line: int = 1, **more: Any) -> Event:
-    return event(file="r.log", line=line, time=stamp(years.NO_YEAR, month, day), clock="naive", **more)
-
-
-KNOWN_DAY = event(file="d.log", time=stamp(2026, 11, 20), clock="absolute")
-
-
-def test_a_stamp_without_a_year_has_the_nearest_one_that_is_not_to_come() -> None:
-    assert dated(KNOWN_DAY, yearless(11, 19)) == ["2026-11-20", "2026-11-19"]
-    assert dated(KNOWN_DAY, yearless(11, 27))[1] == "2026-11-27"
-    assert dated(KNOWN_DAY, yearless(11, 28))[1] == "2025-11-28"
-    assert dated(KNOWN_DAY, yearless(1, 5))[1] == "2026-01-05"
-
-
-def test_new_year_inside_one_file() -> None:
-    new_year = event(file="d.log", time=stamp(2027, 1, 1), clock="absolute")
-    assert dated(new_year, yearless(12, 31, 1), yearless(1, 1, 2)) == ["2027-01-01", "2026-12-31", "2027-01-01"]
-    assert dated(new_year, yearless(1, 1, 2), yearless(12, 31, 1))[1:] == ["2027-01-01", "2026-12-31"]
-
-
-def test_lines_written_out_of_order_around_new_year_keep_their_year() -> None:
-    new_year = event(file="d.log", time=stamp(2027, 1, 1), clock="absolute")
-    days = ((12, 31), (1, 1), (12, 31), (1, 1))
-    told = dated(new_year, *(yearless(*day, line) for line, day in enumerate(days, 1)))
-    assert told[1:] == ["2026-12-31", "2027-01-01", "2026-12-31", "2027-01-01"]
-
-
-def test_29_february_is_in_a_leap_year() -> None:
-    assert dated(KNOWN_DAY, yearless(2, 29))[1] == "2024-02-29"
-    assert years.moved(stamp(years.NO_YEAR, 2, 29), 2026) is None
-    assert years.moved(stamp(years.NO_YEAR, 3, 1), 2026) == stamp(2026, 3, 1)
-
-
-def test_a_kernels_old_log_does_not_date_the_job_where_its_own_lines_do() -> None:
-    old = event(file="k", time=stamp(2020, 1, 1), clock="absolute", source_kind="kernel")
-    assert dated(KNOWN_DAY, *[old] * 9, yearless(11, 19))[-1] == "2026-11-19"
-    assert dated(old, yearless(1, 2))[-1] == "2020-01-02"
-
-
-def test_what_was_done_is_told() -> None:
-    assert years.note_on([]) == ""
-    assert years.note_on([stamp(2026, 11, 20)]) == ""
-    assert years.note_on([stamp(2026, 12, 31), stamp(2027, 1, 1)]).startswith(
-        "stamps without a year: 2026 before New Year, 2027"
-    )
-    assert "29 February" in years.note_on([stamp(2024, 2, 29)])
-    assert years.note_on([stamp(years.NO_YEAR, 5, 5)]) == "no line of the job names the year"
-
-
-def test_packed_marks_follow_the_first_ones_year() -> None:
-    times = array("d", [stamp(years.NO_YEAR, 12, 31), stamp(years.NO_YEAR, 1, 1)])
-    sync = event(file="r.log", kind="sync", time=times[0], clock="naive", fields={"times": times})
-    new_year = event(file="d.log", time=stamp(2027, 1, 1), clock="absolute")
-    (_, moved) = years.with_years([new_year, sync])
-    packed = moved.fields["times"]
-    assert isinstance(packed, array)
-    assert list(packed) == [stamp(2026, 12, 31), stamp(2027, 1, 1)]
-
-
-def test_a_job_without_any_year_stays_in_one_piece() -> None:
-    found = dated(yearless(12, 31, 1), yearless(1, 1, 2))
-    assert found[0] < found[1]
