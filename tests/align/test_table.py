@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
-import postmortem.align as room
+import postmortem.align as whole
 from claims import NOON, event
 from postmortem.align import align, place
 from postmortem.align.consensus import Consensus, Segment
@@ -17,19 +15,15 @@ from postmortem.align.estimate import (
     ZONE_ONLY,
     Estimate,
     Row,
-    _anchored,
-    _beside,
     _by_life,
-    _estimate,
     _one,
-    _ranks_apart,
     _reason,
     _take_lonely,
     _take_twins,
 )
 from postmortem.align.kernel import Bridge
 from postmortem.align.owners import ClockId
-from postmortem.align.place import Correction, Pieces
+from postmortem.align.place import Correction
 from postmortem.model import Clock, Event
 
 HOUR = 3600.0
@@ -53,7 +47,7 @@ def lonely(*clocks: ClockId, named: Any = (), how: str = "", **spans: Any) -> di
 # ── clocks with nothing in common ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_one_host_alone_is_right_by_its_own_word() -> None:
+def test_one_host_alone_is_right_by_itself() -> None:
     dated = lonely(DATED)[DATED]
     assert (dated.zone, dated.known, dated.events, dated.state) == (0.0, True, 0, "weak")
     assert dated.correction == Correction()
@@ -92,7 +86,7 @@ def test_where_no_stamp_names_a_zone_the_likeliest_reading_counts() -> None:
     assert all("no timestamp has a time zone" in row.reason for row in near.values() if row.zone is None)
 
 
-def test_a_zone_that_is_open_is_not_told() -> None:
+def test_a_zone_that_is_open_is_not_shown() -> None:
     (row,) = _by_life(HOUR, 0.0, "open", True).rows
     assert (row.zone, row.known, row.correction.shift) == (None, False, HOUR)
     (utc,) = _by_life(0.0, 0.0, "open", True).rows
@@ -123,61 +117,7 @@ def test_another_form_of_a_hosts_stamps_has_the_same_skew() -> None:
     assert twin(_one(Correction(), None, True, 9, "weak", ""), {A: 2 * HOUR}) is None
 
 
-def test_the_moments_at_which_it_was_set_are_read_in_its_own_zone() -> None:
-    rows = tuple(Row(Correction(offset=x), 0.0, True, 9, "aligned", "") for x in (0.0, 5.0))
-    pieces = Pieces(tuple(row.correction for row in rows), {}, ((100.0, 110.0),), (200.0, 3.0))
-    found = twin(Estimate(rows, pieces), {A: 2 * HOUR})
-    assert found is not None
-    assert found.pieces.edges == ((100.0 + 2 * HOUR, 110.0 + 2 * HOUR),)
-    assert found.pieces.alone == (200.0 + 2 * HOUR, 3.0)
-
-
-# ── sets of clocks ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def beside(first: float, how: str = "likely") -> Row:
-    rest = {B: _one(Correction(), 0.0, True, 9, "aligned", "")}
-    own = {A: _one(Correction(), 0.0, True, 9, "aligned", "close")}
-    spans = {B: LIFE, A: (NOON + first, NOON + first + 600)}
-    return _beside(own, rest, spans, how)[A].rows[0]
-
-
-def test_hosts_that_share_lines_with_each_other_alone_are_set_beside_the_rest() -> None:
-    same = beside(0.0)
-    assert (same.zone, same.state, same.correction.floor) == (0.0, "weak", ZONE_ONLY)
-    abroad = beside(2 * HOUR)
-    assert (abroad.zone, abroad.correction.shift) == (2 * HOUR, 2 * HOUR)
-    assert beside(40 * HOUR).state == "refused" and beside(40 * HOUR).correction.floor == LOST
-    named = beside(40 * HOUR, "named")
-    assert (named.state, named.correction.floor, named.correction.shift) == ("weak", UNCOMPARED, 0.0)
-    assert same.reason == "compared with 0 others; no line in common with the other 1 clocks; close"
-
-
-def test_clocks_that_lie_apart_leave_utc_open_by_as_much() -> None:
-    def told(*offsets: float, state: str = "aligned") -> bool:
-        rows = {clock(str(n)): _one(Correction(offset=x), 0.0, True, 9, state, "") for n, x in enumerate(offsets)}
-        return all("relative to the job's other clocks" in e.rows[0].reason for e in _anchored(rows).values())
-
-    assert told(0.0, 1.0) and told(-40.0, 2.0)
-    assert not told(0.0, 0.9) and not told(0.0, 40.0, state="weak")
-
-
-def sync(rank: int | None, *times: float, **more: Any) -> Event:
-    fields = {"family": "step #", "columns": 1, "values": list(range(len(times))), "times": list(times)}
-    return event(kind="sync", rank=rank, fields=fields, **more)
-
-
-def test_ranks_of_one_unnamed_host_print_a_line_within_a_second() -> None:
-    one = sync(0, 10.0, 20.0)
-    assert not _ranks_apart([one, sync(1, 11.0, 21.0)])
-    assert _ranks_apart([one, sync(1, 11.1, 21.0)])
-    assert _ranks_apart([one, sync(1, 10.0, 18.9)])
-    assert not _ranks_apart([one, sync(None, 15.0)])
-    assert not _ranks_apart([one, sync(1, 15.0, host="b")])
-    assert not _ranks_apart([one, sync(1, 15.0, run="r")])
-
-
-# ── what is told of a clock ──────────────────────────────────────────────────────────────────────────────────────────
+# ── the reason of a row ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def segment(offset: float = 0.0, **more: Any) -> Segment:
@@ -189,56 +129,30 @@ def compared(c: ClockId, *segments: Segment) -> Consensus:
     return Consensus({c: segments}, ((c,),), {c: {"step #": 7, "once init": 2, "epoch #": 1}}, {}, {})
 
 
-def test_a_zone_is_told_where_the_stamps_or_the_hosts_tell_it() -> None:
-    s = segment(2 * HOUR + 5.0)
-    for how, zone, offset in (("named", 2 * HOUR, 5.0), ("likely", 2 * HOUR, 5.0), ("open", None, 2 * HOUR + 5.0)):
-        (row,) = _estimate(A, compared(A, s), {}, how).rows
-        assert (row.zone, row.correction.shift + row.correction.offset) == (zone, 2 * HOUR + 5.0)
-        assert row.correction.offset == offset
-        assert (row.known, row.events, row.state, row.drift) == (True, 9, "aligned", True)
-    (dated,) = _estimate(DATED, compared(DATED, s), {}, "open").rows
-    assert (dated.zone, dated.correction.offset) == (0.0, 2 * HOUR + 5.0)
-    (named,) = _estimate(A, compared(A, s), {A: HOUR}, "named").rows
-    assert (named.zone, named.correction.offset) == (HOUR, HOUR + 5.0)
-
-
-def test_a_clock_that_was_set_has_a_row_for_each_piece() -> None:
-    found = _estimate(A, compared(A, segment(last=9.0), segment(5.0, first=12.0, last=20.0)), {}, "named")
-    assert [row.correction.offset for row in found.rows] == [0.0, 5.0]
-    assert found.pieces.edges == ((9.0, 12.0),) and found.pieces.alone is None
-    assert "piece 1 of 2;" in found.rows[0].reason
-    assert "piece 2 of 2, after its clock was set by +5.00 s" in found.rows[1].reason
-    odd = _estimate(A, compared(A, segment(last=9.0, alone=3.0)), {}, "named")
-    assert odd.pieces.alone == (9.0, 3.0)
-    assert "its last common line is 3.00 s off" in odd.rows[0].reason
-
-
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
-        ("named", ""),
-        ("likely", "this one fits the other hosts best"),
-        ("open", "and several fit"),
-        ("alone", "read as UTC"),
-    ],
-)
-def test_the_reason_names_the_lines_and_how_the_zone_is_known(how: str, said: str) -> None:
-    reason = _reason(A, compared(A, segment(why="too few")), segment(why="too few"), 0, how)
-    assert reason.startswith("too few; lines in common with other hosts: 7 of `step #`, 2 of `init`")
-    assert "epoch" not in reason and said in reason
-    assert ("no timestamp has a time zone" in reason) is (how != "named")
-    assert reason.endswith(f"below {place.UNSEEN * 1000:.0f} ms")
+def test_the_reason_names_the_lines_and_how_the_zone_is_known() -> None:
+    ways = {
+        "named": "",
+        "likely": "this one fits the other hosts best",
+        "open": "and several fit",
+        "alone": "read as UTC",
+    }
+    for how, words in ways.items():
+        reason = _reason(A, compared(A, segment(why="too few")), segment(why="too few"), 0, how)
+        assert reason.startswith("too few; lines in common with other hosts: 7 of `step #`, 2 of `init`")
+        assert "epoch" not in reason and words in reason
+        assert ("no timestamp has a time zone" in reason) is (how != "named")
+        assert reason.endswith(f"below {place.UNSEEN * 1000:.0f} ms")
 
 
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_kernel_log_that_nothing_joins_is_refused_or_read_as_utc() -> None:
-    boot, wall = (room._shown_kernel(clock(kind=k, kernel=True), None, 9.0, ("k",)) for k in ("boot", "naive"))
+    boot, wall = (whole._shown_kernel(clock(kind=k, kernel=True), None, 9.0, ("k",)) for k in ("boot", "naive"))
     assert (boot.state, boot.events, boot.offset, boot.at) == ("refused", 0, None, 9.0)
     assert (wall.state, wall.events) == ("weak", 0) and "UTC" in wall.reason
     known = Bridge(2 * HOUR + 5.0, 2 * HOUR, 0.123456, 3, "aligned", "kills")
-    shown = room._shown_kernel(clock(kernel=True), known, 9.0, ("k",))
+    shown = whole._shown_kernel(clock(kernel=True), known, 9.0, ("k",))
     assert (shown.zone, shown.offset, shown.uncertainty, shown.events) == (2 * HOUR, 5.0, 0.123, 3)
 
 
@@ -247,38 +161,26 @@ def test_a_kernels_wall_time_is_the_hosts_own_clock_where_they_agree() -> None:
     own = {A: _one(Correction(shift=HOUR), HOUR, True, 9, "aligned", "")}
 
     def same(offset: float, *sources: ClockId) -> ClockId | None:
-        return room._same_as(wall, sources, own, {wall: Bridge(offset, HOUR, 0.3, 1, "aligned", "")})
+        return whole._same_as(wall, sources, own, {wall: Bridge(offset, HOUR, 0.3, 1, "aligned", "")})
 
     assert same(HOUR) == A and same(HOUR + 1) is None
     assert same(HOUR + 1, boot) == boot
-    assert room._same_as(wall, [], own, {}) is None
-    assert room._same_as(boot, [], own, {boot: Bridge(HOUR, HOUR, 0.3, 1, "", "")}) is None
+    assert whole._same_as(wall, [], own, {}) is None
+    assert whole._same_as(boot, [], own, {boot: Bridge(HOUR, HOUR, 0.3, 1, "", "")}) is None
     own[A] = _one(Correction(shift=HOUR, offset=3.0, origin=NOON), HOUR, True, 9, "aligned", "")
     assert same(HOUR + 3.9) == A and same(HOUR + 4.1) is None
 
 
-def test_what_is_joined_by_a_clock_that_is_refused_is_refused() -> None:
-    boot = clock(kind="boot", kernel=True)
-    bridge = Bridge(1.0, None, 0.5, 1, "weak", "kills")
-    refused = {A: _one(Correction(floor=LOST), None, False, 0, "refused", "")}
-    found = room._doubted(boot, bridge, refused)
-    assert (found.state, found.sigma) == ("refused", LOST) and found.reason.endswith("a rejected clock")
-    assert room._doubted(clock(kind="absolute", kernel=True), bridge, refused) is bridge
-    assert room._doubted(clock("b", "boot", True), bridge, refused) is bridge
-    good = refused | {DATED: _one(Correction(), 0.0, True, 1, "weak", "")}
-    assert room._doubted(boot, bridge, good) is bridge
-
-
 def test_lines_of_one_file_are_shown_in_their_order_where_clocks_waver() -> None:
     def shown(*times: float | None) -> list[float]:
-        return room._display_order(times, ["a"] * len(times), [*range(1, len(times) + 1)])
+        return whole._display_order(times, ["a"] * len(times), [*range(1, len(times) + 1)])
 
-    wavers = room.IN_ORDER
+    wavers = whole.IN_ORDER
     assert shown(10.0, 9.0 - wavers + 1.0, 12.0) == [10.0, 10.0, 12.0]
     assert shown(10.0, 9.9 - wavers) == [10.0, 9.9 - wavers]
-    assert shown(10.0, None, 11.0) == [10.0, room._LAST, 11.0]
-    assert room._display_order([10.0, 9.9], ["a", "b"], [1, 2]) == [10.0, 9.9]
-    assert room._display_order([10.0, 9.9], ["a", "a"], [2, 1]) == [10.0, 9.9]
+    assert shown(10.0, None, 11.0) == [10.0, whole._LAST, 11.0]
+    assert whole._display_order([10.0, 9.9], ["a", "b"], [1, 2]) == [10.0, 9.9]
+    assert whole._display_order([10.0, 9.9], ["a", "a"], [2, 1]) == [10.0, 9.9]
 
 
 def test_a_clock_is_shown_at_the_last_moment_that_is_known_well() -> None:
@@ -296,11 +198,11 @@ def test_a_clock_is_shown_at_the_last_moment_that_is_known_well() -> None:
 
 def test_a_row_shows_what_is_left_beside_the_zone() -> None:
     row = Row(Correction(shift=HOUR, offset=2.0, drift=1e-5, var=0.04), HOUR, True, 9, "aligned", "why", True)
-    shown = room._shown(A, row, 0.0, ("f",))
+    shown = whole._shown(A, row, 0.0, ("f",))
     assert shown == Clock("a", "naive", HOUR, 2.0, 10.0, 0.0, 0.2, 9, "aligned", "why", ("f",))
-    unknown = room._shown(A, row._replace(known=False, state="refused", drift=False), 0.0, ())
+    unknown = whole._shown(A, row._replace(known=False, state="refused", drift=False), 0.0, ())
     assert (unknown.offset, unknown.drift_ppm, unknown.uncertainty) == (None, None, None)
-    assert room._shown(A, row._replace(state="refused"), 0.0, ()).uncertainty == 0.2
-    moved = room._at(replace(shown, offset=None), 100_000.0, row.correction)
+    assert whole._shown(A, row._replace(state="refused"), 0.0, ()).uncertainty == 0.2
+    moved = whole._at(replace(shown, offset=None), 100_000.0, row.correction)
     assert (moved.at, moved.offset, moved.uncertainty) == (100_000.0, 3.0, 0.2)
-    assert room._at(shown, 5.0, None) == replace(shown, at=5.0)
+    assert whole._at(shown, 5.0, None) == replace(shown, at=5.0)

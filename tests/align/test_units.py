@@ -61,17 +61,11 @@ def test_another_reference_changes_no_moment() -> None:
 TWO = Pieces((Correction(), Correction(offset=10.0)), {"a.log": ((5, 9), (0, 1))}, ((100.0, 110.0),))
 
 
-@pytest.mark.parametrize(
-    "line, segments", [(5, (0, 0)), (9, (1, 1)), (3, (0, 0)), (7, (0, 1)), (12, (1, 1))]
-)  # fmt: skip
-def test_a_line_has_the_segment_of_those_around_it(line: int, segments: tuple[int, int]) -> None:
-    assert TWO.choose("a.log", line, 0.0) == segments
-
-
-@pytest.mark.parametrize("t, segments", [(99.9, (0, 0)), (100.0, (0, 1)), (110.0, (0, 1)), (110.1, (1, 1))])
-def test_a_line_of_another_file_has_it_by_its_stamp(t: float, segments: tuple[int, int]) -> None:
-    assert TWO.choose("b.log", 7, t) == segments
-    assert TWO.choose("a.log", None, t) == segments
+def test_a_line_has_the_segment_of_those_around_it_and_in_another_file_by_its_stamp() -> None:
+    for line, segments in ((5, (0, 0)), (9, (1, 1)), (3, (0, 0)), (7, (0, 1)), (12, (1, 1))):
+        assert TWO.choose("a.log", line, 0.0) == segments
+    for t, segments in ((99.9, (0, 0)), (100.0, (0, 1)), (110.0, (0, 1)), (110.1, (1, 1))):
+        assert TWO.choose("b.log", 7, t) == TWO.choose("a.log", None, t) == segments
 
 
 def test_what_may_belong_to_either_side_of_a_step_carries_the_jump() -> None:
@@ -123,7 +117,7 @@ def test_a_clock_that_is_not_understood_places_nothing() -> None:
     assert place.corrected(event(), CLOCK, KNOWN) is None
 
 
-# ── lives ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def marks(file: str, *times: float, rank: int | None = 0, clock: Any = "naive", **more: Any) -> Event:
@@ -151,7 +145,7 @@ def test_a_zone_is_quarters_of_an_hour() -> None:
         assert (len(set(lives.runs(both).values())) > 1) is several
 
 
-def test_a_folder_that_disagrees_with_nobody_belongs_to_the_nearest_run() -> None:
+def test_a_folder_without_a_disagreement_belongs_to_the_nearest_run() -> None:
     third = marks("x/c/3.log", 490.0, rank=5)
     both = [marks("x/a/1.log", 500.0), marks("x/b/2.log", 100.0)]
     assert lives.runs([*both, third])["x/c/3.log"] == lives.runs(both)["x/a/1.log"]
@@ -186,7 +180,7 @@ def test_two_hosts_in_one_file_or_of_one_rank_name_none() -> None:
     assert [c.host for c in owner.clocks if c] == ["a", "b", None, None]
 
 
-def test_what_an_agent_says_of_an_end_does_not_say_whose_clock_it_is() -> None:
+def test_an_agents_report_of_an_end_does_not_name_the_host_of_its_file() -> None:
     owner = Owners([stamped(file="agent.err", host="b", kind="exit", rank=1), stamped(file="agent.err")])
     assert [c.host for c in owner.clocks if c] == ["b", None]
 
@@ -199,7 +193,7 @@ def test_the_kernels_clock_is_a_reading_of_its_own_and_unstamped_lines_have_none
     assert [len(found) for found in owner.members().values()] == [1, 1]
 
 
-def test_ranks_of_unnamed_hosts_may_be_told_apart() -> None:
+def test_ranks_of_unnamed_hosts_may_be_split() -> None:
     owner = Owners([stamped(rank=0), stamped(rank=1)])
     assert len(owner.members()) == 1
     owner.split(ClockId(None, 0, "naive", False), {0: 0, 1: 1})
@@ -223,12 +217,12 @@ def test_the_nearest_quarter_of_an_hour() -> None:
     assert [zones.snapped(x) for x in (0.0, 449.0, 451.0, -18000.0, -18037.0)] == [0, 0, 900, -18000, -18000]
 
 
-def test_a_zone_by_the_life_of_the_same_host() -> None:
-    lifes = {NAIVE: (NOON + 7200, NOON + 7200 + 600), DATED: (NOON, NOON + 600)}
-    assert zones.named_by_span(lifes) == {NAIVE: 7200.0}
+def test_a_zone_by_the_span_of_the_same_host() -> None:
+    spans = {NAIVE: (NOON + 7200, NOON + 7200 + 600), DATED: (NOON, NOON + 600)}
+    assert zones.named_by_span(spans) == {NAIVE: 7200.0}
     inside = {NAIVE: (NOON + 7300, NOON + 7700), DATED: (NOON, NOON + 600)}
     assert zones.named_by_span(inside) == {NAIVE: 7200.0}
-    assert zones.named_by_span({NAIVE: lifes[NAIVE]}) == {}
+    assert zones.named_by_span({NAIVE: spans[NAIVE]}) == {}
     early = {NAIVE: (NOON + 7200 - 120, NOON + 7200 + 600), DATED: (NOON, NOON + 600)}
     assert zones.named_by_span(early) == {NAIVE: 7200.0}
     dump = {NAIVE: (NOON + 7200, NOON + 7200 + 9000), DATED: (NOON + 8990, NOON + 9000)}
