@@ -1,7 +1,6 @@
-"""Clocks with a known truth: how far the aligned time is off, and whether it says so.
+"""Clocks with a known truth: how far the aligned time is off, and the stated error.
 
-The noise laws are ours (see `clocks/world.py`);
-`benchmarks/clock_alignment.py` prints the same figures for many seeds.
+`benchmarks/clock_alignment.py` prints the same figures for many seeds of `clocks/world.py`.
 """
 
 from __future__ import annotations
@@ -107,9 +106,8 @@ def set_at(e: Event, at: float, jump: float) -> Event:
     return e._replace(time=(e.time or 0.0) + (jump if (e.time or 0.0) > at else 0.0))
 
 
-def test_lines_around_a_step_carry_the_jump() -> None:
-    """Between the last common line before a step and the first behind it,
-    nothing tells on which side a line stands."""
+def test_lines_around_a_step_have_the_jump_as_their_error() -> None:
+    """Between the last common line before a step and the first after it, the side of a line is unknown."""
     world = World.make(seed=45, hosts=10, marks=60, ranks=1, outliers=0.0)
     host = "node-0003"
     truth = world.truth[host]
@@ -120,22 +118,11 @@ def test_lines_around_a_step_carry_the_jump() -> None:
     events = [set_at(e, cut, 20.0) if e.host == host else e for e in world.events]
 
     def line(number: int, time: float) -> Event:
-        return Event(
-            "line",
-            Where(marks.where.source, number),
-            "between",
-            time=time,
-            clock=truth.kind,
-            sigma=0.0003,
-            rank=3,
-            host=host,
-        )
+        where = Where(marks.where.source, number)
+        return Event("line", where, "between", time=time, clock=truth.kind, sigma=0.0003, rank=3, host=host)
 
-    events += [
-        line(before[1], before[0]),
-        line((before[1] + behind[1]) // 2, before[0] + 1.0),
-        line(behind[1], behind[0] + 20.0),
-    ]
+    events += [line(before[1], before[0]), line((before[1] + behind[1]) // 2, before[0] + 1.0)]
+    events.append(line(behind[1], behind[0] + 20.0))
     timeline = align(events)
     sure, between, after = [e for e in timeline.events if e.text == "between"]
     assert sure.at_sigma < 0.1 and after.at_sigma < 0.1
@@ -145,9 +132,8 @@ def test_lines_around_a_step_carry_the_jump() -> None:
 
 
 def test_a_host_that_always_prints_late_is_covered_by_the_floor() -> None:
-    """A pipeline's last stage prints each step later than the first, for good: no number of steps shows that.
-    Lines that stand once, behind the init, disagree with the steps then, and the stated error takes that in.
-    """
+    """A pipeline's last stage prints each step later than the first. Lines that are printed once, after the init,
+    disagree with the steps then, and the stated error includes that."""
     world = World.make(seed=46, hosts=60, marks=50, bias=0.05, init=True)
     timeline = align(world.events)
     inside = [abs(e) <= 1.96 * s for e, s, good in errors(world, timeline).values() if good]
@@ -155,7 +141,7 @@ def test_a_host_that_always_prints_late_is_covered_by_the_floor() -> None:
     assert "a constant delay of a host" in timeline.clocks[0].reason
     ranks = World.make(seed=47, hosts=30, marks=50, rank_bias=0.05)
     inside = [abs(e) <= 1.96 * s for e, s, good in errors(ranks, align(ranks.events)).values() if good]
-    assert np.mean(inside) > 0.93  # ranks of one host that differ for good say it, too
+    assert np.mean(inside) > 0.93  # ranks of one host that always differ show it, too
 
 
 def test_too_few_common_lines_are_weak_or_refused() -> None:
@@ -193,8 +179,6 @@ def test_two_groups_without_a_common_line_are_not_compared() -> None:
 
 
 def test_daylight_saving_time_is_named() -> None:
-    """25 October 2026, 01:00 UTC: in Berlin the hour from two to three comes twice.
-    File order tells which is which."""
     world = World.make(seed=51, hosts=8, marks=60, skewed=0.0, outliers=0.0)
     host = next(h for h, t in world.truth.items() if t.kind == "naive")
     truth = world.truth[host]
@@ -209,8 +193,7 @@ def test_daylight_saving_time_is_named() -> None:
 
 
 def test_ranks_of_an_unnamed_host_may_be_on_two() -> None:
-    """One console of the whole job, no host in it: `srun` with its label.
-    The ranks' common lines lie 37 s apart."""
+    """One console of the whole job without hosts (`srun` with its label); common lines lie 37 s apart."""
     world = World.make(seed=52, hosts=2, ranks=2, marks=30, skewed=0.0)
     nameless = []
     for e in world.events:
@@ -238,16 +221,13 @@ def test_one_clock_needs_no_numpy() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
-@pytest.mark.parametrize("marks_together", [1, 300, 10**9])
-def test_how_many_clocks_are_read_together_changes_nothing(
-    marks_together: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Marks are joined in batches of whole clocks:
-    each clock's moments, and how late its ranks are, come out the same."""
+def test_how_many_clocks_are_read_together_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marks are joined in batches of whole clocks."""
     world = World.make(seed=17, hosts=9, marks=30, rank_bias=0.02, init=True)
     expected = align(world.events)
-    monkeypatch.setattr(marks, "BATCH", marks_together)
-    assert align(world.events) == expected
+    for marks_together in (1, 300, 10**9):
+        monkeypatch.setattr(marks, "BATCH", marks_together)
+        assert align(world.events) == expected
 
 
 @pytest.mark.release
@@ -273,8 +253,7 @@ def test_two_thousand_hosts() -> None:
 @pytest.mark.parametrize("seed", range(25))
 @pytest.mark.filterwarnings("error")
 def test_no_mixture_of_marks_makes_it_raise(seed: int) -> None:
-    """Hosts without names, ranks without numbers, wrong columns, years that lack, a line or two in all:
-    a state and a reason always."""
+    """Hosts without names, ranks without numbers, wrong columns, missing years, a line or two in all."""
     rng = random.Random(seed)
     world = World.make(
         seed,

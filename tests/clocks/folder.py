@@ -2,10 +2,9 @@
 
     truth = write(tmp_path / "logs", seed=11, hosts=4, scenario="oom")
 
-Formats, zones, skews and drifts differ from host to host. One rank dies at a known true moment: of the
-kernel's OOM killer, whose line stands in seconds since boot, of an exception, or ("hang") it waits in silence
-and the others' NCCL watchdogs bark. The truth is returned, never written into the folder; the same seed gives
-the same bytes.
+Formats, zones, skews and drifts differ from host to host. One rank dies at a known true moment: by the kernel's OOM
+killer, by an exception, or ("hang") it waits in silence and the others' NCCL watchdogs expire. The same seed gives the
+same bytes.
 """
 
 from __future__ import annotations
@@ -163,19 +162,18 @@ def _rank(
 
 
 def _watchdog(rng: random.Random, host: Host, rank: int, steps: int, death: float, patience: float) -> str:
-    """Looks once a minute, so ranks give up at different times;
-    how long each had waited tells when that began."""
+    """A watchdog looks once a minute, so ranks give up at different times."""
     waited = int(patience * 1000) + rng.randrange(60_000)
     t = host.local(death + rng.expovariate(20) + waited / 1000)
     work = (
         f"WorkNCCL(SeqNum={steps}, OpType=ALLREDUCE, NumelIn=26214400, NumelOut=26214400, "
         f"Timeout(ms)={int(patience * 1000)})"
     )
-    told = (
+    text = (
         f"[Rank {rank}] Watchdog caught collective operation timeout: {work} ran for {waited} milliseconds "
         f"before timing out."
     )
-    return f"[rank{rank}]:[E{t:%m%d %H:%M:%S}.{t.microsecond:06d}551 ProcessGroupNCCL.cpp:629] {told}"
+    return f"[rank{rank}]:[E{t:%m%d %H:%M:%S}.{t.microsecond:06d}551 ProcessGroupNCCL.cpp:629] {text}"
 
 
 def _traceback(prefix: str, file: str, line: int, last: str) -> list[str]:
@@ -221,7 +219,7 @@ def _agent(host: Host, ends: dict[int, float], dead: int, scenario: str) -> list
 
 
 def _dmesg(rng: random.Random, host: Host, dead: int | None, death: float, scenario: str) -> list[str]:
-    """Seconds since boot, by a clock that nobody sets."""
+    """Seconds since boot, by a clock that is never set."""
 
     def at(true: float) -> str:
         return f"[{true - host.boot:12.6f}]"

@@ -4,9 +4,8 @@
     world.events            what the parsers would hand to `align`
     world.truth["node-007"] zone, skew, drift, steps, turns of the rate; world.crash: when errors are measured
 
-Every host has ranks that print the same step lines, late by an exponential time, now and then by up to a
-minute. One more event per host is stamped exactly at the crash: what `align` says of it is what the tests and
-the benchmark look at.
+Every host has ranks that print the same step lines, late by an exponential time, now and then by up to a minute. One
+more event per host is stamped exactly at the crash, for the tests and the benchmark.
 """
 
 from __future__ import annotations
@@ -164,7 +163,7 @@ def _sync(host: str, rank: int, t: Truth, seen: np.ndarray, raw: np.ndarray) -> 
 
 
 def _init(host: str, rank: int, t: Truth, moment: float) -> Event:
-    """The process group is ready: a line that stands once, and is not late with the steps."""
+    """The process group is ready: a line that is printed once, and is not late with the steps."""
     raw = t.shows(np.array([moment]))
     first = _sync(host, rank, t, np.array([0]), raw)
     fields = {
