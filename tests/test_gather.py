@@ -21,7 +21,7 @@ import pytest
 from gathered import HANG, WAITS, collect, command, document, index, members, ranks, state, tool
 from run_jobs import wait_for
 
-from conftest import ROOT, needs
+from conftest import ROOT, Command, needs
 from postmortem.live.collect import here, readers, result_table, sent_program, subprocesses
 from postmortem.live.collect import rank_search as search
 from postmortem.live.collect.archive import Archive
@@ -315,7 +315,7 @@ def test_a_killed_collect_leaves_an_archive(tmp_path: Path, run: str, number: si
     assert not [row for row in found["ledger"]["skipped"] if row.get("lost")], "it ends behind a complete member"
 
 
-def test_wrong_options_are_explained_and_no_file_is_replaced(tmp_path: Path) -> None:
+def test_wrong_options_are_explained_and_no_file_is_replaced(tmp_path: Path, in_process: Command) -> None:
     old, link = tmp_path / "old.tar.zst", tmp_path / "link.tar.zst"
     old.write_bytes(b"evidence")
     link.symlink_to(tmp_path / "elsewhere")
@@ -330,10 +330,10 @@ def test_wrong_options_are_explained_and_no_file_is_replaced(tmp_path: Path) -> 
         (("--srun", "1;reboot"), "is not the number of a job"),
         (("--since", "yesterday"), "--since yesterday is not a time"),
     ):
-        done = collect(*arguments)
+        done = in_process("collect", *arguments)
         assert done.returncode == 2 and message in done.stderr, done.stderr
     assert old.read_bytes() == b"evidence"
-    assert collect("-o", tmp_path / "no" / "such.tar.zst").returncode == 1
+    assert in_process("collect", "-o", tmp_path / "no" / "such.tar.zst").returncode == 1
 
 
 def test_no_command_changes_anything_and_a_name_is_one_argument() -> None:
@@ -363,9 +363,9 @@ def test_the_program_for_other_hosts_needs_only_an_old_python(tmp_path: Path) ->
     assert names[-1] == "index.json" and f"{OWN}/ps.txt" in names
 
 
-def test_the_list_has_reasons_and_commands_and_the_table_of_many_ranks_is_short() -> None:
+def test_the_list_has_reasons_and_commands_and_the_table_of_many_ranks_is_short(in_process: Command) -> None:
     """64 stacks are one line: how many there are, and why the others are missing."""
-    listed = collect("--list").stdout
+    listed = in_process("collect", "--list").stdout
     assert all(item.name in listed and item.why in listed for item in items.ALL)
     assert "py-spy dump --nonblocking --pid PID" in listed
     base = {"item": items.STACK.name, "bytes": 100, "cut": False}

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -299,10 +300,8 @@ def test_without_the_extra_its_installation_is_named_and_without_a_history_nothi
     done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0 and (tmp_path / "a.html").exists()
     assert "pip install 'torch-postmortem[history]'" in done.stderr
-    code = (
-        "import sys; from postmortem.cli.app import run; run(sys.argv[1:]); "
-        "print({'sqlalchemy', 'alembic', 'psycopg', 'sqlite3'} & set(sys.modules))"
-    )
+    code = "import sys; from postmortem.cli.app import run; run(sys.argv[1:]); "
+    code += "print({'sqlalchemy', 'alembic', 'psycopg', 'sqlite3'} & set(sys.modules))"
     command[2] = code
     del env["POSTMORTEM_HISTORY"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, cwd=tmp_path)
@@ -443,8 +442,7 @@ def test_forgetting_deletes_notes_and_hosts_too(where: str) -> None:
         for number in range(3):
             history.file(incident(number))
             history.note(f"{number:064x}", "reseated")
-        assert history.forget(before=incident(1).happened) == 1
-        assert history.forget([f"{1:064x}"]) == 1
+        assert history.forget(before=incident(1).happened) == history.forget([f"{1:064x}"]) == 1
         assert {n["uid"] for n in history.notes()} == {i["uid"] for i in history.involved()} == {f"{2:064x}"}
 
 
@@ -463,11 +461,8 @@ def test_an_export_is_read_by_pandas_as_it_was_written(in_process: Command, tmp_
         for number in range(3):
             history.file(incident(number, headline='a, "b"\nc', hours=1.5))
         history.note(f"{0:064x}", "reseated")
-    for form, read in {
-        "parquet": pd.read_parquet,
-        "csv": pd.read_csv,
-        "ndjson": lambda p: pd.read_json(p, lines=True),
-    }.items():
+    ndjson = partial(pd.read_json, lines=True)
+    for form, read in {"parquet": pd.read_parquet, "csv": pd.read_csv, "ndjson": ndjson}.items():
         out = tmp_path / f"all.{form}"
         done = in_process("history", "export", "-o", out, "--history", path)
         assert done.returncode == 0, done.stderr
