@@ -45,11 +45,18 @@ def rows(archive: Path) -> dict[str, dict]:
 
 
 @needs("torch", "py-spy")
-def test_the_archive_of_a_hang_names_the_rank_elsewhere(tmp_path: Path, run: str) -> None:
+def test_archives_of_a_hang_on_one_and_on_two_hosts_name_the_rank_elsewhere(tmp_path: Path, run: str) -> None:
     """Rank 0 waits in all_reduce, rank 1 in load_batch, and no line shows it. The job is killed afterwards."""
-    archive = tmp_path / "hang.tar.zst"
+    archive, two = tmp_path / "hang.tar.zst", list[Path]()
     with ranks(tmp_path, HANG, run, WANDB_API_KEY="5f2b9c0d1e8a7f6b5c4d3e2f1a0b9c8d7e6f5a4b") as pids:
         done = collect("-o", archive, "--job", run)
+        for number, host in enumerate(("node-a", "node-b")):  # as if each rank were on a host of its own
+            two.append(tmp_path / f"postmortem-{host}-20261120T031208Z.tar.zst")
+            fd = os.open(two[-1], os.O_RDWR | os.O_CREAT)
+            with contextlib.closing(Archive(fd, "zst")) as open_:
+                for row, data in here.collected(job=run):
+                    if row["file"] and f".pid{pids[1 - number]}." not in row["file"] and "kernel" not in row["file"]:
+                        open_.add(f"host={host}/{row['file']}", data, row["started"])
         assert list(map(state, pids)) == ["S", "S"], "neither signalled nor left stopped"
     assert done.returncode == 0, done.stderr
     found = document(archive)
@@ -64,21 +71,7 @@ def test_the_archive_of_a_hang_names_the_rank_elsewhere(tmp_path: Path, run: str
     (text,) = [data.decode() for name, data in members(archive).items() if ".environment." in name and "rank0" in name]
     assert "WANDB_API_KEY=<not saved>" in text and "WORLD_SIZE=2" in text
     assert not any(b"5f2b9c0d1e8a7f6b" in data for data in members(archive).values())
-
-
-@needs("torch", "py-spy")
-def test_archives_of_two_hosts_are_read_together(tmp_path: Path, run: str) -> None:
-    archives = []
-    with ranks(tmp_path, HANG, run) as pids:
-        for number, host in enumerate(("node-a", "node-b")):
-            archive = tmp_path / f"postmortem-{host}-20261120T031208Z.tar.zst"
-            fd = os.open(archive, os.O_RDWR | os.O_CREAT)
-            with contextlib.closing(Archive(fd, "zst")) as open_:
-                for row, data in here.collected(job=run):
-                    if row["file"] and f".pid{pids[1 - number]}." not in row["file"] and "kernel" not in row["file"]:
-                        open_.add(f"host={host}/{row['file']}", data, row["started"])
-            archives.append(archive)
-    found = document(*archives)
+    found = document(*two)
     assert found["verdict"]["headline"].startswith("Rank 1 on node-b was in load_batch")
     assert {source["host"] for source in found["sources"]} == {"node-a", "node-b"}
 

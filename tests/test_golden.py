@@ -22,6 +22,7 @@ from conftest import SAMPLES, solved
 from postmortem import report
 from postmortem.analyze import Incident, analyze
 from postmortem.diagnose.wording import INHERITED, iso
+from postmortem.fleet.history.rows import uid
 
 SYNTHETIC = Path(__file__).parent / "incidents" / "synthetic"
 CASES = sorted(p.parent for folder in (SAMPLES, SYNTHETIC) for p in folder.glob("*/truth.json"))
@@ -42,6 +43,11 @@ def test_the_document_agrees_with_the_truth(case: Path) -> None:
     if case.parent == SAMPLES:
         assert [*contradictions(document), *misplaced_ranks(document), *useless_requests(document)] == []
         assert list(double_times(solved(case))) == []
+
+
+def test_samples_are_different_incidents() -> None:
+    cases = [case for case in CASES if case.parent == SAMPLES]
+    assert len({uid(solved(case).document) for case in cases}) == len(cases) > 80
 
 
 def agrees(truth: dict[str, Any], verdict: dict[str, Any]) -> None:

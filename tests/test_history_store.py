@@ -97,11 +97,6 @@ def test_the_content_identifies_an_incident_and_not_its_folder() -> None:
     assert uid(timeless) != uid(other)  # no line has a time: then the lines decide
 
 
-def test_samples_are_different_incidents() -> None:
-    cases = [p for p in SAMPLES.iterdir() if p.is_dir()]
-    assert len({uid(solved(case).document) for case in cases}) == len(cases) > 80
-
-
 @both
 def test_characters_that_a_database_rejects_are_replaced(where: str) -> None:
     """NUL breaks PostgreSQL, half of a surrogate pair breaks both, and integers of a document have no end."""
