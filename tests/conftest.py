@@ -128,9 +128,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     alone = ("--no-deps", "--no-build-isolation")
     subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--quiet", *alone, "--wheel-dir", folder, ROOT],
-        check=True,
-        timeout=300,
+        [sys.executable, "-m", "pip", "wheel", "--quiet", *alone, "--wheel-dir", folder, ROOT], check=True, timeout=300
     )
     return next(folder.glob("torch_postmortem-*.whl"))
 

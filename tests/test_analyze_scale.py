@@ -34,7 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return corpus.make(tmp_path_factory.mktemp("logs"), ranks=24, size=48 << 10, seed=5, every=400)
+    return corpus.make(tmp_path_factory.mktemp("logs"), ranks=16, size=32 << 10, seed=5, every=400)
 
 
 def text(incident: Incident) -> str:
@@ -81,10 +81,10 @@ def test_compressed_logs_give_the_same_verdict(logs: Any, calm: Incident, tmp_pa
 
 
 def test_a_flood_changes_no_verdict(logs: Any, calm: Incident, tmp_path: Path) -> None:
-    """The first and last hits of a pattern are reported: ten thousand warnings between them hide nothing."""
+    """The first and last hits of a pattern are reported: a thousand warnings between them hide nothing."""
     flood = (
         b"[W1120 05:00:00.000000000 socket.cpp:460] [c10d] The client socket has failed to connect to [node-0000]:29500 (errno: 110)\n"
-        * 10_000
+        * 1_000
     )
     for path in (p for p in logs.folder.rglob("*") if p.is_file()):
         target = tmp_path / path.relative_to(logs.folder)
@@ -108,7 +108,7 @@ def console(logs: Any, tmp_path: Path) -> Path:
     """All ranks on one console of some megabytes, the kernel log beside it."""
     files = sorted(p for p in logs.folder.rglob("*") if p.is_file() and p.suffix != ".txt")
     lines = [f"[default{n}]:{line}" for n, p in enumerate(files) for line in p.read_text(errors="replace").splitlines()]
-    (tmp_path / "console.log").write_text("\n".join([*lines[:500], *lines * 4]) + "\n")
+    (tmp_path / "console.log").write_text("\n".join([*lines[:500], *lines * 9]) + "\n")
     return tmp_path
 
 
@@ -137,7 +137,7 @@ def test_a_part_that_kills_its_worker_is_named_and_the_rest_is_read(
 
 
 def test_a_small_share_of_lines_changes_no_verdict(logs: Any, calm: Incident, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the 24 ranks were 16,000: twelve ordinary lines of each are read, and those with hits."""
+    """As if the 16 ranks were 10,000: twelve ordinary lines of each are read, and those with hits."""
     whole = calm.document["verdict"]
     monkeypatch.setattr(reading, "LINES", 100)
     few = read(logs.folder).document["verdict"]

@@ -1,4 +1,4 @@
-"""What a user chooses among the logs: one of several jobs, a window of time. A wrong choice is said."""
+"""What a user chooses among the logs: one of several jobs, a window of time. A wrong choice is reported."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ def test_of_several_jobs_the_named_one_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_job_that_is_not_there_is_an_error_that_lists_those_that_are(tmp_path: Path) -> None:
-    """The latest failed job was told instead, and nothing said so."""
     with pytest.raises(UsageError, match="no job 103 in these logs") as error:
         analyze([two_jobs(tmp_path)], Options(job="103"))
     assert error.value.hint == "the jobs in these logs: job-101, job-102"
@@ -46,20 +45,19 @@ def test_a_job_that_is_not_there_is_an_error_that_lists_those_that_are(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("since", "until", "said"),
+    ("since", "until", "window"),
     [
         ("2026-11-22", "2026-11-23", "since 2026-11-22 00:00:00 UTC and until 2026-11-23 00:00:00 UTC"),
         ("2026-11-22", None, "since 2026-11-22 00:00:00 UTC"),
         (None, "2026-11-20", "until 2026-11-20 00:00:00 UTC"),
     ],
 )
-def test_a_window_without_events_is_not_healthy(since: str | None, until: str | None, said: str) -> None:
-    """A zone forgotten in `--since` left nothing, and nothing looked like a good run."""
+def test_a_window_without_events_is_not_healthy(since: str | None, until: str | None, window: str) -> None:
     incident = analyze([LOGS], Options(since=since and stamp(since), until=until and stamp(until)))
     verdict = incident.document["verdict"]
     assert verdict["outcome"] == "undetermined"
     assert verdict["headline"] == (
-        f"Undetermined: no event {said}; the logs run from 2026-11-21 13:18:22 UTC to 2026-11-21 13:18:42 UTC."
+        f"Undetermined: no event {window}; the logs run from 2026-11-21 13:18:22 UTC to 2026-11-21 13:18:42 UTC."
     )
     assert "--since" in verdict["missing"][0]["how"]
     assert "Not everything was read" not in report.render_terminal(incident)
@@ -70,8 +68,8 @@ def test_logs_without_a_year_are_not_stated_to_be_of_1972(tmp_path: Path) -> Non
     lines = (f"01-0{day} 10:00:00,000 INFO step {day} loss 2.0\n" for day in range(1, 6))
     (tmp_path / "rank0.log").write_text("".join(lines))
     verdict = analyze([str(tmp_path)], Options(since=stamp("2027-01-01"))).document["verdict"]
-    said = "Undetermined: no event since 2027-01-01 00:00:00 UTC; the logs have no dates."
-    assert (verdict["outcome"], verdict["headline"]) == ("undetermined", said)
+    headline = "Undetermined: no event since 2027-01-01 00:00:00 UTC; the logs have no dates."
+    assert (verdict["outcome"], verdict["headline"]) == ("undetermined", headline)
 
 
 def test_a_window_around_the_failure_keeps_the_verdict() -> None:

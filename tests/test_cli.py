@@ -92,7 +92,7 @@ def test_interrupt_exits_130_without_a_traceback() -> None:
     # lint takes seconds, so the signal arrives while it works
     command = [sys.executable, "-m", "postmortem", "patterns", "lint"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-    time.sleep(1.5)
+    time.sleep(1.0)
     process.send_signal(signal.SIGINT)
     _, words = process.communicate(timeout=30)
     assert process.returncode == 130

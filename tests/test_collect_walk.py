@@ -115,10 +115,8 @@ def test_an_unreadable_file_is_a_loss_of_its_size(tmp_path: Path) -> None:
     (tmp_path / "closed").chmod(0)
     found = collect([str(tmp_path)])
     (tmp_path / "closed").chmod(0o700)
-    assert reasons(found) == {
-        "a.log": "cannot be read: Permission denied",
-        "closed/": "folder cannot be read: Permission denied",
-    }
+    why = {"a.log": "cannot be read: Permission denied", "closed/": "folder cannot be read: Permission denied"}
+    assert reasons(found) == why
     assert [skip.bytes for skip in found.skipped] == [len("this is a.log\n"), 0]
 
 

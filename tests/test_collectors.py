@@ -21,15 +21,9 @@ CASES = ("bad-label-one-rank", "sigkill-from-outside", "early-rank-waits-in-barr
 PAIRS = sorted(
     {(CASES[i % len(CASES)], name) for i, name in enumerate(ENVELOPES)} | set(product(CASES[:1], list(ENVELOPES)[::4]))
 )
-WITH_HOST = {  # envelopes that name a host, so the verdict may name it
-    "kubectl logs --prefix",
-    "docker compose logs",
-    "journalctl",
-    "journalctl -o json-pretty",
-    "syslog of RFC 5424",
-    "structlog",
-    "Loki, lines newest first",
-}
+# envelopes that name a host, so the verdict may name it
+WITH_HOST = {"kubectl logs --prefix", "docker compose logs", "journalctl", "journalctl -o json-pretty"}
+WITH_HOST |= {"syslog of RFC 5424", "structlog", "Loki, lines newest first"}
 
 
 def verdict(document: dict[str, Any], hosts: bool) -> list[object]:

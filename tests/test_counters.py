@@ -2,55 +2,37 @@
 
 from __future__ import annotations
 
-import pytest
-
 from postmortem.blocks import progress
 from postmortem.blocks.counters import MARKS, form_of
 from postmortem.formats.envelope import Style, peel
 from postmortem.model import Event, Sample, Source
 
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "2026-11-20 21:02:56,633 INFO [rank1] train: epoch 0 step 15 loss 2.2822",
-        "2026/11/20 09:02:56 PM | INFO     | node-b | RANK 2 | epoch 0 step 15 loss 2.3101",
-        "2026-11-20 21:02:56.633 | INFO     | trainer:fit:88 - epoch 0 step 15 loss nan",
-        "I1120 21:02:56.633000 4242 train.py:31] epoch 0 step 15 loss 2.3101",
-        "INFO:train:epoch 0 step 15 loss 1e-05",
-        '{"ts": "2026-11-20T21:02:56Z", "rank": 3, "msg": "epoch 0 step 15 loss 2.28"}',
-    ],
+PREFIXES = (
+    "2026-11-20 21:02:56,633 INFO [rank1] train: epoch 0 step 15 loss 2.2822",
+    "2026/11/20 09:02:56 PM | INFO     | node-b | RANK 2 | epoch 0 step 15 loss 2.3101",
+    "2026-11-20 21:02:56.633 | INFO     | trainer:fit:88 - epoch 0 step 15 loss nan",
+    "I1120 21:02:56.633000 4242 train.py:31] epoch 0 step 15 loss 2.3101",
+    "INFO:train:epoch 0 step 15 loss 1e-05",
+    '{"ts": "2026-11-20T21:02:56Z", "rank": 3, "msg": "epoch 0 step 15 loss 2.28"}',
 )
-def test_the_same_line_behind_other_prefixes(line: str) -> None:
-    """Hosts of one job log in formats of their own; what stands before the counter is not looked at."""
-    assert form_of(peel(line).body) == ("epoch # step # loss ~", (0, 15))
+FORMS = {
+    "iteration      100/  500000 | consumed samples:        25600 | lr: 1.5E-04": (
+        "iteration # # consumed samples # lr ~", (100, 500000, 25600),
+    ),
+    "Epoch: [3][  40/5005]  Time  0.123": ("epoch # # # time ~", (3, 40, 5005)),
+    "global_step=1200, train/loss=0.12": ("global_step # train loss ~", (1200,)),
+    "frobnicated slab 17 of 20": ("slab # of #", (17, 20)),  # counters need no list of names
+    **dict.fromkeys(("rank 3 of 8 pid 4711", "listening on port 29500", "loss 2.28", "", "exit code 1", "version 2.13.0")),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("body", "form"),
-    [
-        (
-            "iteration      100/  500000 | consumed samples:        25600 | lr: 1.5E-04",
-            ("iteration # # consumed samples # lr ~", (100, 500000, 25600)),
-        ),
-        ("Epoch: [3][  40/5005]  Time  0.123", ("epoch # # # time ~", (3, 40, 5005))),
-        ("global_step=1200, train/loss=0.12", ("global_step # train loss ~", (1200,))),
-        ("frobnicated slab 17 of 20", ("slab # of #", (17, 20))),
-    ],
-)
-def test_counters_need_no_list_of_names(body: str, form: tuple[str, tuple[int, ...]]) -> None:
-    assert form_of(body) == form
+def test_a_counter_is_found_behind_any_prefix_and_other_numbers_are_none() -> None:
+    for line in PREFIXES:  # hosts of one job log in formats of their own
+        assert form_of(peel(line).body) == ("epoch # step # loss ~", (0, 15)), line
+    assert {body: form_of(body) for body in FORMS} == FORMS
 
 
-@pytest.mark.parametrize(
-    "body",
-    ["rank 3 of 8 pid 4711", "listening on port 29500", "loss 2.28", "", "exit code 1", "version 2.13.0"],
-)
-def test_what_counts_nothing_is_no_counter(body: str) -> None:
-    assert form_of(body) is None
-
-
-def test_what_all_print_behind_an_init() -> None:
+def test_lines_that_all_ranks_print_after_an_init() -> None:
     one = form_of("train: process group ready: rank 0 of 4, pid 29500, torch 2.13.0+cpu")
     other = form_of("RANK 2 | process group ready: rank 2 of 4, pid 77, torch 2.13.0+cpu")
     assert one == other and one is not None and one[0].startswith("once ")
@@ -81,18 +63,18 @@ def test_marks_are_packed_and_bounded() -> None:
     assert steps == sorted(steps) and set(range(890, 900)) <= set(steps), "the end of the run is always there"
 
 
-def test_ranks_keep_the_same_marks_of_many() -> None:
-    """A rank that printed less keeps the same steps, or nothing would be left in common."""
+def test_ranks_select_the_same_marks_of_many() -> None:
+    """Also for a rank that printed less, or nothing would be left in common."""
     a = marks("".join(stamped(n, f"step {n} loss 2.3") for n in range(900)))[0]
     b = marks("".join(stamped(n, f"step {n} loss 2.3") for n in range(3, 880)), rank=1)[0]
     common = set(list(a.fields["values"])[1::2]) & set(list(b.fields["values"])[1::2])
     assert len(common) > 0.8 * MARKS
 
 
-def test_a_restart_in_the_same_file_is_another_life() -> None:
+def test_a_restart_in_the_same_file_is_another_attempt() -> None:
     text = "".join(stamped(n, f"step {n % 20} loss 2.3") for n in range(40))
-    lives = list(marks(text)[0].fields["values"])[::2]
-    assert lives == [0] * 20 + [1] * 20
+    attempts = list(marks(text)[0].fields["values"])[::2]
+    assert attempts == [0] * 20 + [1] * 20
 
 
 def test_lines_without_a_stamp_compare_nothing() -> None:

@@ -17,11 +17,7 @@ from postmortem.library import load
 from postmortem.replay.catalogue import SCENARIOS
 
 DOCS = ROOT / "docs"
-PAGES = [
-    DOCS / "index.md",
-    *sorted((DOCS / "catalogue").glob("*.md")),
-    *sorted((DOCS / "questions").glob("*.md")),
-]
+PAGES = [DOCS / "index.md", *sorted((DOCS / "catalogue").glob("*.md")), *sorted((DOCS / "questions").glob("*.md"))]
 QUESTIONS = sorted((DOCS / "questions").glob("*.md"))
 LIBRARY = load()
 COMMANDS = ("postmortem ", "nc ", "dmesg ", "journalctl ", "ss ", "ps ", "df ", "ulimit ", "python ")
@@ -134,7 +130,5 @@ def test_every_signature_and_every_xid_is_accounted_for() -> None:
     assert done.returncode == 0, done.stderr
     assert re.search(r"^357 signatures: \d+ covered, \d+ merged, \d+ left out$", done.stdout, re.MULTILINE)
     assert re.search(
-        r"^ +79  ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS +xid-79-gpu-fell-off-bus$",
-        done.stdout,
-        re.MULTILINE,
+        r"^ +79  ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS +xid-79-gpu-fell-off-bus$", done.stdout, re.MULTILINE
     )

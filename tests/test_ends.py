@@ -1,16 +1,17 @@
-"""A script that started the ranks tells how they ended, each in its own words."""
+"""The lines of a script that started the ranks about how they ended."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from postmortem.analyze import analyze
 from postmortem.blocks.identities import End, end_in
 
-TOLD = {
+ENDS = {
     "lidar.py rank 0: exit status 139": End(0, 139),
     "supervise: launch 2 rank 3 ended with 1": End(3, 1),
     "12:04:11 system  | rank1.1 stopped (rc=-9)": End(1, -9),
@@ -35,29 +36,26 @@ NOTHING = (
 )
 
 
-@pytest.mark.parametrize("line", TOLD)
-def test_an_end_is_a_rank_a_word_and_a_code(line: str) -> None:
-    assert end_in(line, None) == TOLD[line]
+PREFIXED = {
+    ("app.py exited with 1", 3): End(3, 1),
+    ("status 124", 3): End(3, 124),
+    ("app.py exited with 1", None): None,
+    ("exited by signal SIGTERM", 1): End(1, -15),
+    ("worker killed by signal 9", 2): End(2, -9),
+    ("exited by signal SIGTERM", None): None,
+}
 
 
-@pytest.mark.parametrize("line", NOTHING)
-def test_other_numbers_are_no_codes(line: str) -> None:
-    assert end_in(line, None) is None
-
-
-def test_a_prefix_says_whose_end_it_is() -> None:
-    assert end_in("app.py exited with 1", 3) == End(3, 1)
-    assert end_in("status 124", 3) == End(3, 124)
-    assert end_in("app.py exited with 1", None) is None
-    assert end_in("exited by signal SIGTERM", 1) == End(1, -15)
-    assert end_in("worker killed by signal 9", 2) == End(2, -9)
-    assert end_in("exited by signal SIGTERM", None) is None
+def test_an_end_is_a_rank_a_word_and_a_code() -> None:
+    assert {line: end_in(line, None) for line in ENDS} == ENDS
+    assert {line: end_in(line, None) for line in NOTHING} == dict.fromkeys(NOTHING)
+    assert {given: end_in(*given) for given in PREFIXED} == PREFIXED  # the rank of the line's prefix
 
 
 LOST = "RuntimeError: [../gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:18340: Connection reset by peer."
 
 
-def crashed(by: int, tmp_path: Path) -> object:
+def crashed(by: int, tmp_path: Path) -> Any:
     """Three ranks of one shell script, of which one crashes."""
     steps = [f"<r{r}> tile {n}" for n in range(0, 30, 10) for r in (1, 2, 0)]
     lost = [f"[rank{r}]: {LOST}" for r in range(3) if r != by]
@@ -68,14 +66,12 @@ def crashed(by: int, tmp_path: Path) -> object:
 
 
 @pytest.mark.parametrize("by", [0, 1, 2])
-def test_the_script_names_the_rank_of_which_the_shell_only_tells_the_pid(by: int, tmp_path: Path) -> None:
+def test_the_script_names_the_rank_of_which_the_shell_prints_only_the_pid(by: int, tmp_path: Path) -> None:
     verdict = crashed(by, tmp_path)
-    assert isinstance(verdict, dict)
-    assert verdict["category"] == "native-crash"
-    assert verdict["culprit"]["ranks"] == [by]
+    assert (verdict["category"], verdict["culprit"]["ranks"]) == ("native-crash", [by])
 
 
-def test_an_end_after_which_the_rank_goes_on_was_another_lifes(tmp_path: Path) -> None:
+def test_an_end_after_which_the_rank_goes_on_belongs_to_an_earlier_attempt(tmp_path: Path) -> None:
     first = [f"|rank {r}| step {n} loss 2.0" for n in range(0, 40, 10) for r in range(2)]
     ends = [f"supervise: rank {r} ended with 88" for r in range(2)]
     second = [f"|rank {r}| step {n} loss 1.0" for n in range(40, 80, 10) for r in range(2)]
@@ -84,14 +80,14 @@ def test_an_end_after_which_the_rank_goes_on_was_another_lifes(tmp_path: Path) -
     assert analyze([str(tmp_path)]).document["verdict"]["outcome"] == "healthy"
 
 
-def record(rank: int, said: str, **more: object) -> str:
-    return json.dumps({"level": 30, "time": 1795373033849 + rank, "rank": rank, "msg": said, **more})
+def record(rank: int, message: str, **more: object) -> str:
+    return json.dumps({"level": 30, "time": 1795373033849 + rank, "rank": rank, "msg": message, **more})
 
 
 @pytest.mark.parametrize("how, category", [({"signal": "SIGTERM", "code": None}, "external-signal"),
                                            ({"signal": "SIGSEGV", "code": None}, "native-crash"),
                                            ({"signal": None, "code": 139}, "native-crash")])  # fmt: skip
-def test_a_supervisors_record_keeps_the_end_beside_its_one_word(
+def test_a_supervisors_record_has_the_end_beside_its_message(
     how: dict[str, object], category: str, tmp_path: Path
 ) -> None:
     """pino's lines of a supervisor in Node: `"signal": "SIGTERM", "msg": "exited"`."""
@@ -103,7 +99,7 @@ def test_a_supervisors_record_keeps_the_end_beside_its_one_word(
     assert (verdict["category"], verdict["culprit"]["ranks"]) == (category, [1]), verdict["headline"]
 
 
-def test_the_end_of_rank_0_comes_before_the_store_that_nobody_reaches(tmp_path: Path) -> None:
+def test_the_end_of_rank_0_comes_before_the_store_that_is_unreachable(tmp_path: Path) -> None:
     """Rank 0 hosts the store, and is killed before it opens it; ten seconds later the others give up."""
     refused = "The client socket has timed out after 8000ms while trying to connect to (127.0.0.1, 22547)."
     (tmp_path / "rank0.log").write_text("2026-11-23 14:05:57,391 INFO [rank0] train: loading the vocabulary\n")

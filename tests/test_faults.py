@@ -8,69 +8,40 @@ import pytest
 
 from postmortem.blocks import faults, read_text
 
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (
-            "NCCL WARN socketStartConnect: Connect to 10.0.0.5<36541> failed : No route to host",
-            "nccl socket/connect EHOSTUNREACH peer:address",
-        ),
-        ("NCCL WARN Call to bind failed : Cannot assign requested address", "nccl socket/bind EADDRNOTAVAIL"),
-        (
-            "NCCL WARN socketStartConnect: Connect to 169.254.3.1<41231> failed : Connection refused",
-            "nccl socket/connect ECONNREFUSED peer:link-local",
-        ),
-        (
-            "|CCL_ERROR| base_thread.cpp:36 start: error while creating thread #0 pthread_create returns 22",
-            "oneccl thread/pthread_create EINVAL",
-        ),
-        (
-            "ib_md.c:318 UCX  ERROR ibv_reg_mr(address=0x7f) failed: Cannot allocate memory : Please set",
-            "ucx verbs/ibv_reg_mr ENOMEM",
-        ),
-        (
-            "NCCL WARN Error: failed to extend /dev/shm/nccl-Zk to 33 bytes, error: No space left on device",
-            "nccl shm/dev/shm ENOSPC path",
-        ),
-        ("NCCL WARN Cuda failure 1 'invalid argument'", "nccl cuda/- 'invalid argument'"),
-    ],
+REFUSALS = {
+    "NCCL WARN socketStartConnect: Connect to 10.0.0.5<36541> failed : No route to host": "nccl socket/connect EHOSTUNREACH peer:address",
+    "NCCL WARN Call to bind failed : Cannot assign requested address": "nccl socket/bind EADDRNOTAVAIL",
+    "NCCL WARN socketStartConnect: Connect to 169.254.3.1<41231> failed : Connection refused": "nccl socket/connect ECONNREFUSED peer:link-local",
+    "|CCL_ERROR| base_thread.cpp:36 start: error while creating thread #0 pthread_create returns 22": "oneccl thread/pthread_create EINVAL",
+    "ib_md.c:318 UCX  ERROR ibv_reg_mr(address=0x7f) failed: Cannot allocate memory : Please set": "ucx verbs/ibv_reg_mr ENOMEM",
+    "NCCL WARN Error: failed to extend /dev/shm/nccl-Zk to 33 bytes, error: No space left on device": "nccl shm/dev/shm ENOSPC path",
+    "NCCL WARN Cuda failure 1 'invalid argument'": "nccl cuda/- 'invalid argument'",
+}
+REASONS = {
+    "OSError: [Errno 27] File too large": "EFBIG",
+    "RuntimeError: write failed (28: No space left on device)": "ENOSPC",
+    "WriteFailed: could not flush shard 3: errno=122": "EDQUOT",
+    "  what():  filesystem error: cannot copy: Disk quota exceeded [/home/u/.cache]": "EDQUOT",
+    'IoError(Os { code: 28, kind: StorageFull, message: "No space left on device" })': "ENOSPC",
+    "read failed (os error 5)": "EIO",
+}
+NONE = (
+    "if you see No space left on device then raise --shm-size",  # advice
+    "ConnectionRefusedError: [Errno 111] Connection refused",  # of a peer: no library names the call
+    "step 28: loss 5",
+    "",
 )
-def test_a_library_says_what_was_refused(text: str, says: str) -> None:
-    library, said = faults.library_of(text)
-    found = faults.read(said, library)
-    assert found is not None
-    assert found.summary == says
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("OSError: [Errno 27] File too large", "EFBIG"),
-        ("RuntimeError: write failed (28: No space left on device)", "ENOSPC"),
-        ("WriteFailed: could not flush shard 3: errno=122", "EDQUOT"),
-        ("  what():  filesystem error: cannot copy: Disk quota exceeded [/home/u/.cache]", "EDQUOT"),
-        ('IoError(Os { code: 28, kind: StorageFull, message: "No space left on device" })', "ENOSPC"),
-        ("read failed (os error 5)", "EIO"),
-    ],
-)
-def test_the_reason_is_known_in_any_sentence(text: str, reason: str) -> None:
-    found = faults.read(text)
-    assert found is not None
-    assert (found.domain, found.reason) == ("file", reason)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "if you see No space left on device then raise --shm-size",  # advice
-        "ConnectionRefusedError: [Errno 111] Connection refused",  # of a peer: no library says what for
-        "step 28: loss 5",
-        "",
-    ],
-)
-def test_prose_and_peers_are_no_refusals(text: str) -> None:
-    assert faults.read(text) is None
+def test_a_refusal_has_a_library_a_call_and_a_reason() -> None:
+    for text, summary in REFUSALS.items():
+        library, message = faults.library_of(text)
+        found = faults.read(message, library)
+        assert found is not None and found.summary == summary
+    for text, reason in REASONS.items():
+        found = faults.read(text)
+        assert found is not None and (found.domain, found.reason) == ("file", reason), text
+    assert [faults.read(text) for text in NONE] == [None] * len(NONE)
 
 
 def test_a_socket_that_is_not_connected_is_no_mount() -> None:
@@ -89,20 +60,15 @@ LAST = """[rank1]: torch.distributed.DistBackendError: NCCL error in: x.cpp:1, i
 """
 
 
-@pytest.mark.parametrize(
-    ("said", "pattern"),
-    [
-        ("socketStartConnect: Connect to 10.0.0.5<36541> failed : No route to host", "nccl-peer-unreachable"),
-        ("Call to ibv_create_qp failed", "nccl-ibv-call-failed"),
-        ("Call to ibv_reg_mr failed with error Cannot allocate memory", "nccl-ibv-reg-mr-failed"),
-        ("Message truncated : received 1024 bytes instead of 256", "nccl-bootstrap-truncated"),
-    ],
-)
-def test_the_last_error_is_read_as_the_warning_that_it_was(said: str, pattern: str) -> None:
-    events = read_text(LAST.format(said))
-    found = [e for e in events if e.pattern == pattern]
-    assert [e.where.line for e in found] == [4]
-    assert found[0].rank == 1
+def test_the_last_error_is_read_as_the_warning_that_it_was() -> None:
+    for error, pattern in {
+        "socketStartConnect: Connect to 10.0.0.5<36541> failed : No route to host": "nccl-peer-unreachable",
+        "Call to ibv_create_qp failed": "nccl-ibv-call-failed",
+        "Call to ibv_reg_mr failed with error Cannot allocate memory": "nccl-ibv-reg-mr-failed",
+        "Message truncated : received 1024 bytes instead of 256": "nccl-bootstrap-truncated",
+    }.items():
+        found = [(e.where.line, e.rank) for e in read_text(LAST.format(error)) if e.pattern == pattern]
+        assert found == [(4, 1)], pattern
 
 
 def test_a_warning_before_a_retry_is_no_refusal() -> None:
@@ -125,11 +91,11 @@ def test_a_waiting_task_is_held_by_the_file_system_of_its_own_stack() -> None:
 
 
 @pytest.mark.parametrize("text", ["a" * 4000, '{"a":' * 800, "9 " * 2000])
-def test_who_speaks_in_a_long_line_is_seen_at_once(text: str) -> None:
+def test_the_library_of_a_long_line_is_found_at_once(text: str) -> None:
     """A search that begins anew at each letter and reads to the end took half a second for one line."""
     start = time.process_time()
     for _ in range(20):
         assert faults.library_of(text) == ("", text)
     assert time.process_time() - start < 1
-    said = f"{text} prov_errno: 12 (Cannot allocate memory)"
-    assert faults.library_of(said[-4000:]) == ("ofi", said[-4000:].strip())
+    line = f"{text} prov_errno: 12 (Cannot allocate memory)"
+    assert faults.library_of(line[-4000:]) == ("ofi", line[-4000:].strip())

@@ -91,12 +91,10 @@ def test_both_forms_of_a_real_dump_are_equal() -> None:
 
 def test_a_rank_that_waits_in_gloo() -> None:
     e = read(REAL / "other-size" / "fr_rank0.json", rank=0)
-    assert e.kind == "recorder"
-    assert (e.rank, e.host, e.where.line) == (0, "node-a", None)
+    assert (e.kind, e.rank, e.host, e.where.line) == ("recorder", 0, "node-a", None)
     assert e.text == "rank 0: last enqueued collective 7 of default_pg (gloo:all_reduce [4] Float), 6 completed"
     assert e.fields["pending"] == (("default_pg", 7, "gloo:all_reduce", "[4] Float"),)
-    assert e.fields["version"] == "2.10"
-    assert e.clock == "absolute"
+    assert (e.fields["version"], e.clock) == ("2.10", "absolute")
     assert e.time == pytest.approx(1795268033.177, abs=0.01)
     assert ("1 tp", 1, "gloo:all_reduce", "[4] Float") in e.fields["entries"]  # type: ignore[operator]
 
@@ -110,10 +108,8 @@ def test_numbers_come_from_entries_because_pg_status_counts_sends_too() -> None:
 
 
 def test_sends_and_receives_have_no_common_number() -> None:
-    more = [
-        entry(9, ("send 0->1", [4], "scheduled"), is_p2p=True, ranks=WORLD),
-        entry(9, ("recv 0<-1", [4], "scheduled"), ranks=WORLD),
-    ]
+    more = [entry(9, ("send 0->1", [4], "scheduled"), is_p2p=True, ranks=WORLD)]
+    more.append(entry(9, ("recv 0<-1", [4], "scheduled"), ranks=WORLD))
     e = read("fr", pickle.dumps(dump([REDUCE], more=more), 2))
     assert e.fields["entries"] == (("default_pg", 1, "nccl:all_reduce", "[1024] BFloat16"),)
     assert e.fields["pending"] == ()
@@ -153,11 +149,8 @@ def test_the_rank_at_the_end_of_the_name_counts_if_there_is_such_a_rank() -> Non
 def test_a_large_dump_is_cut_to_its_last_entries() -> None:
     e = read("fr", pickle.dumps(dump([REDUCE] * 3000 + [WAITING]), 2), rank=0)
     entries = e.fields["entries"]
-    assert isinstance(entries, tuple)
-    assert len(entries) == 2000
-    assert entries[-1][1] == 3001
-    assert e.fields["whole"] is False
-    assert e.fields["code"] == "train.py:50"
+    assert isinstance(entries, tuple) and len(entries) == 2000 and entries[-1][1] == 3001
+    assert e.fields["whole"] is False and e.fields["code"] == "train.py:50"
 
 
 # ── dumps together ──────────────────────────────────────────────────────────────────────────────────────────
@@ -246,8 +239,7 @@ def test_no_gpu_is_accused_where_one_has_completed_it_or_started_nothing() -> No
 
 
 def test_real_dumps_alone_name_the_rank() -> None:
-    """Written after the exception, so gloo has retired the collective that failed; in the second folder rank 2 was
-    killed and left none."""
+    """Written after the exception, so gloo has retired the failed collective; rank 2 of the second folder has none."""
     for folder, pattern, rank in (("other-size", DIFFER, 1), ("rank-3-left", BEHIND, 3)):
         verdict = analyze([str(REAL / folder)]).document["verdict"]
         assert (verdict["pattern"], verdict["culprit"]["ranks"]) == (pattern, [rank])
@@ -273,18 +265,12 @@ def test_the_reason_and_place_where_a_dump_cannot_be_read() -> None:
         assert reason in e.text
 
 
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.just("0")
+TEXTS = st.text(st.characters(exclude_categories=[]), max_size=8)
+KEYS = st.sampled_from(["0", "", "ranks", "desc", "filename", "line"])
 ODD = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(st.characters(exclude_categories=[]), max_size=8)
-    | st.just("0"),
-    lambda v: (
-        st.lists(v, max_size=3)
-        | st.tuples(v, v)
-        | st.dictionaries(st.sampled_from(["0", "", "ranks", "desc", "filename", "line"]), v, max_size=3)
-    ),
+    SCALARS | TEXTS,
+    lambda v: st.lists(v, max_size=3) | st.tuples(v, v) | st.dictionaries(KEYS, v, max_size=3),
     max_leaves=6,
 )
 ENTRIES = st.lists(
@@ -310,19 +296,10 @@ def test_fields_of_other_types_than_torch_writes(document: dict[str, Any], as_js
 
 
 def test_collectives_that_ended_compare_clocks() -> None:
-    """The ranks of a group end a collective together:
-    its number and the moment at which each of them noticed."""
-    rows = [
-        {
-            "process_group": ["0", "default_pg"],
-            "collective_seq_id": n,
-            "profiling_name": "nccl:all_reduce",
-            "state": "completed" if n < 5 else "started",
-            "time_created_ns": (100 + n) * 10**9,
-            "time_discovered_completed_ns": (100 + n) * 10**9 + 10**8 if n < 5 else 0,
-        }
-        for n in range(1, 6)
-    ]
+    """The ranks of a group end a collective together."""
+    rows = [entry(n, REDUCE if n < 5 else STARTED) | {"time_created_ns": (100 + n) * 10**9} for n in range(1, 6)]
+    for row in rows[:4]:
+        row["time_discovered_completed_ns"] = row["time_created_ns"] + 10**8
     source = Source("fr_rank0.json", "flight-recorder", 1, rank=0)
     _, marks = parse(source, json.dumps({"version": "2.10", "entries": rows}).encode())
     assert marks.kind == "sync" and marks.clock == "absolute" and marks.rank == 0

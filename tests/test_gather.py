@@ -21,7 +21,7 @@ import pytest
 from gathered import HANG, WAITS, collect, command, document, index, members, ranks, state, tool
 from run_jobs import wait_for
 
-from conftest import ROOT, needs
+from conftest import ROOT, Command, needs
 from postmortem.live.collect import here, readers, result_table, sent_program, subprocesses
 from postmortem.live.collect import rank_search as search
 from postmortem.live.collect.archive import Archive
@@ -45,11 +45,18 @@ def rows(archive: Path) -> dict[str, dict]:
 
 
 @needs("torch", "py-spy")
-def test_the_archive_of_a_hang_names_the_rank_elsewhere(tmp_path: Path, run: str) -> None:
+def test_archives_of_a_hang_on_one_and_on_two_hosts_name_the_rank_elsewhere(tmp_path: Path, run: str) -> None:
     """Rank 0 waits in all_reduce, rank 1 in load_batch, and no line shows it. The job is killed afterwards."""
-    archive = tmp_path / "hang.tar.zst"
+    archive, two = tmp_path / "hang.tar.zst", list[Path]()
     with ranks(tmp_path, HANG, run, WANDB_API_KEY="5f2b9c0d1e8a7f6b5c4d3e2f1a0b9c8d7e6f5a4b") as pids:
         done = collect("-o", archive, "--job", run)
+        for number, host in enumerate(("node-a", "node-b")):  # as if each rank were on a host of its own
+            two.append(tmp_path / f"postmortem-{host}-20261120T031208Z.tar.zst")
+            fd = os.open(two[-1], os.O_RDWR | os.O_CREAT)
+            with contextlib.closing(Archive(fd, "zst")) as open_:
+                for row, data in here.collected(job=run):
+                    if row["file"] and f".pid{pids[1 - number]}." not in row["file"] and "kernel" not in row["file"]:
+                        open_.add(f"host={host}/{row['file']}", data, row["started"])
         assert list(map(state, pids)) == ["S", "S"], "neither signalled nor left stopped"
     assert done.returncode == 0, done.stderr
     found = document(archive)
@@ -64,21 +71,7 @@ def test_the_archive_of_a_hang_names_the_rank_elsewhere(tmp_path: Path, run: str
     (text,) = [data.decode() for name, data in members(archive).items() if ".environment." in name and "rank0" in name]
     assert "WANDB_API_KEY=<not saved>" in text and "WORLD_SIZE=2" in text
     assert not any(b"5f2b9c0d1e8a7f6b" in data for data in members(archive).values())
-
-
-@needs("torch", "py-spy")
-def test_archives_of_two_hosts_are_read_together(tmp_path: Path, run: str) -> None:
-    archives = []
-    with ranks(tmp_path, HANG, run) as pids:
-        for number, host in enumerate(("node-a", "node-b")):
-            archive = tmp_path / f"postmortem-{host}-20261120T031208Z.tar.zst"
-            fd = os.open(archive, os.O_RDWR | os.O_CREAT)
-            with contextlib.closing(Archive(fd, "zst")) as open_:
-                for row, data in here.collected(job=run):
-                    if row["file"] and f".pid{pids[1 - number]}." not in row["file"] and "kernel" not in row["file"]:
-                        open_.add(f"host={host}/{row['file']}", data, row["started"])
-            archives.append(archive)
-    found = document(*archives)
+    found = document(*two)
     assert found["verdict"]["headline"].startswith("Rank 1 on node-b was in load_batch")
     assert {source["host"] for source in found["sources"]} == {"node-a", "node-b"}
 
@@ -315,7 +308,7 @@ def test_a_killed_collect_leaves_an_archive(tmp_path: Path, run: str, number: si
     assert not [row for row in found["ledger"]["skipped"] if row.get("lost")], "it ends behind a complete member"
 
 
-def test_wrong_options_are_explained_and_no_file_is_replaced(tmp_path: Path) -> None:
+def test_wrong_options_are_explained_and_no_file_is_replaced(tmp_path: Path, in_process: Command) -> None:
     old, link = tmp_path / "old.tar.zst", tmp_path / "link.tar.zst"
     old.write_bytes(b"evidence")
     link.symlink_to(tmp_path / "elsewhere")
@@ -330,10 +323,10 @@ def test_wrong_options_are_explained_and_no_file_is_replaced(tmp_path: Path) -> 
         (("--srun", "1;reboot"), "is not the number of a job"),
         (("--since", "yesterday"), "--since yesterday is not a time"),
     ):
-        done = collect(*arguments)
+        done = in_process("collect", *arguments)
         assert done.returncode == 2 and message in done.stderr, done.stderr
     assert old.read_bytes() == b"evidence"
-    assert collect("-o", tmp_path / "no" / "such.tar.zst").returncode == 1
+    assert in_process("collect", "-o", tmp_path / "no" / "such.tar.zst").returncode == 1
 
 
 def test_no_command_changes_anything_and_a_name_is_one_argument() -> None:
@@ -363,9 +356,9 @@ def test_the_program_for_other_hosts_needs_only_an_old_python(tmp_path: Path) ->
     assert names[-1] == "index.json" and f"{OWN}/ps.txt" in names
 
 
-def test_the_list_has_reasons_and_commands_and_the_table_of_many_ranks_is_short() -> None:
+def test_the_list_has_reasons_and_commands_and_the_table_of_many_ranks_is_short(in_process: Command) -> None:
     """64 stacks are one line: how many there are, and why the others are missing."""
-    listed = collect("--list").stdout
+    listed = in_process("collect", "--list").stdout
     assert all(item.name in listed and item.why in listed for item in items.ALL)
     assert "py-spy dump --nonblocking --pid PID" in listed
     base = {"item": items.STACK.name, "bytes": 100, "cut": False}

@@ -120,8 +120,7 @@ def test_a_hanging_host_leaves_what_it_had_sent(tmp_path: Path, sshd: str) -> No
     archive = tmp_path / "slow.tar.zst"
     began = time.monotonic()
     done = collect(
-        *("-o", archive, "--ssh", "node-a", "--python", python, "--timeout", 5, "--job", "x"),
-        env={"PATH": sshd},
+        *("-o", archive, "--ssh", "node-a", "--python", python, "--timeout", 5, "--job", "x"), env={"PATH": sshd}
     )
     assert time.monotonic() - began < 20
     assert done.returncode == 8 and "no end after 5 s" in done.stderr
@@ -181,9 +180,7 @@ def test_all_hosts_of_a_slurm_job(tmp_path: Path, slurm: Slurm) -> None:
     batch.write_text(f"#!/bin/bash\nsrun --ntasks=2 --overlap {sys.executable} {script}\n")
     job = slurm.submit("--ntasks=2", f"--output={tmp_path}/out", batch)
     slurm.until(
-        lambda: (tmp_path / "out").exists() and (tmp_path / "out").read_text().count("waiting") == 2,
-        60,
-        "it waits",
+        lambda: (tmp_path / "out").exists() and (tmp_path / "out").read_text().count("waiting") == 2, 60, "it waits"
     )
     archive = tmp_path / "job.tar.zst"
     done = collect("-o", archive, "--srun", job, env=slurm.env)

@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 import re
 import runpy
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,9 @@ import pytest
 
 from conftest import SAMPLES, solved
 from postmortem import report
+from postmortem.analyze import Incident, analyze
+from postmortem.diagnose.wording import INHERITED, iso
+from postmortem.fleet.history.rows import uid
 
 SYNTHETIC = Path(__file__).parent / "incidents" / "synthetic"
 CASES = sorted(p.parent for folder in (SAMPLES, SYNTHETIC) for p in folder.glob("*/truth.json"))
@@ -35,6 +40,14 @@ def test_the_document_agrees_with_the_truth(case: Path) -> None:
     evidence_is_in_the_logs(case / "logs", document)
     every_rank_is_accounted_for(document)
     trace_is_complete(case, document)
+    if case.parent == SAMPLES:
+        assert [*contradictions(document), *misplaced_ranks(document), *useless_requests(document)] == []
+        assert list(double_times(solved(case))) == []
+
+
+def test_samples_are_different_incidents() -> None:
+    cases = [case for case in CASES if case.parent == SAMPLES]
+    assert len({uid(solved(case).document) for case in cases}) == len(cases) > 80
 
 
 def agrees(truth: dict[str, Any], verdict: dict[str, Any]) -> None:
@@ -88,6 +101,137 @@ def trace_is_complete(case: Path, document: dict[str, Any]) -> None:
             assert squash(item[reason])[:200] in squash(line)
     headline = squash(document["verdict"]["headline"])
     assert headline in squash(report.render_terminal(solved(case), color=False))
+
+
+# ── no statement contradicts or repeats another ──────────────────────────────────────────────────────────────
+
+CUT = re.compile(r"… \(\+\d")  # how a list or a text that is too long ends
+
+
+def contradictions(document: dict[str, Any]) -> Iterator[str]:
+    """Yield statements that contradict another one, or are repeated."""
+    verdict, world = document["verdict"], document["job"]["world_size"]
+    hosts = {row["rank"]: row["host"] for row in document["ranks"]}
+    for rank in (*verdict["culprit"]["ranks"], *hosts):
+        if world is not None and rank >= world:
+            yield f"rank {rank} of a job of {world}"
+    for row in (*document["chain"], *document["findings"]):
+        who = row["entity"]
+        host = hosts.get(who.get("rank"))
+        if host is not None and who.get("host", host) != host:
+            yield f"{row['pattern']}: rank {who['rank']} is on {host}, not on {who['host']}"
+    rows = [(row["pattern"], row["role"], json.dumps(row["entity"], sort_keys=True)) for row in document["chain"]]
+    for repeated, times in (*Counter(verdict["because"]).items(), *Counter(rows).items()):
+        if times > 1:
+            yield f"stated {times} times: {repeated}"
+    for text in (verdict["headline"], *verdict["because"], *(row["because"] for row in document["chain"])):
+        if CUT.search(text):
+            yield f"cut: {text}"
+
+
+def misplaced_ranks(document: dict[str, Any]) -> Iterator[str]:
+    """Yield ranks that both had and had not entered a collective, or that are not in the job."""
+    row = document["verdict"].get("collective")
+    if row is not None:
+        named = [*row["entered"], *row["missing"], *map(int, row["elsewhere"])]
+        known = {r["rank"] for r in document["ranks"]}
+        yield from (f"rank {r} is listed {n} times" for r, n in Counter(named).items() if n > 1)
+        yield from (f"rank {r} is no rank of the job" for r in named if r not in known)
+
+
+# requests in any action or in `missing`, and the sources that fulfill them
+STACKS = re.compile(r"\bpy-spy dump --pid|\b[Tt]ake (?:the )?stacks|^stacks of ")
+DUMPS = re.compile(r"FR_BUFFER_SIZE|TRACE_BUFFER_SIZE|^flight-recorder dumps")
+KERNEL = re.compile(r"[Ss]ave the kernel log|^kernel log of|journalctl -k")
+NUMBERS = re.compile(r"ranks? ([\d, and–]+?) while")
+OPEN = ("hang", "collective-mismatch")
+
+
+def useless_requests(document: dict[str, Any]) -> Iterator[str]:
+    """Yield requests for logs that are present or cannot help, and fixes of code that is not named."""
+    verdict, kinds = document["verdict"], {row["kind"] for row in document["sources"]}
+    died = {"SIGKILL", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL"} & {row["exit"] for row in document["ranks"]}
+    missing = verdict.get("missing", [])
+    culprits = set(verdict["culprit"]["ranks"])
+    asked = [item["what"] for item in missing] + [a["text"] for a in verdict.get("actions", [])]
+    for request in asked:
+        if DUMPS.search(request) and "flight-recorder" in kinds:
+            yield f"dumps of the flight recorder are here: {request}"
+        if DUMPS.search(request) and culprits and culprits <= stacked(document):
+            yield f"the place of ranks {sorted(culprits)} is known: {request}"
+        if KERNEL.search(request) and "kernel" in kinds:
+            yield f"a kernel log is here: {request}"
+        if STACKS.search(request):
+            yield from (
+                f"the stack of rank {r} is here: {request}" for r in stacked(document) & named(request, document)
+            )
+        if KERNEL.search(request) and verdict["category"] in OPEN and not died:
+            yield f"no process died: {request}"
+    for action in verdict.get("actions", []):
+        if action["kind"] == "fix-code" and verdict["category"] == "hang" and not verdict["culprit"]["code"]:
+            yield f"no code can be named: {action['text']}"
+        if action["kind"] == "fix-code" and verdict["confidence"] == "hypothesis":
+            yield f"the cause is a guess: {action['text']}"
+    for item in missing:
+        if not (item["what"] and item["would_tell"] and re.search(r"[A-Z_]{4,}=|--?\w|> |\w\(|/", item["how"])):
+            yield f"no command and no switch: {item}"
+
+
+def stacked(document: dict[str, Any]) -> set[int]:
+    """Return ranks with a stack; a traceback shows only the place of the exception."""
+    return {rank for row in document["stacks"] if row["how"] != "traceback" for rank in row["ranks"]}
+
+
+def named(request: str, document: dict[str, Any]) -> set[int]:
+    """Return the ranks of the requested stacks; all of them if none is named."""
+    found = NUMBERS.search(request)
+    if "DataLoader workers" in request or "the other ranks" in request:
+        return set()
+    if found is None:
+        return {row["rank"] for row in document["ranks"]}
+    spans = re.findall(r"(\d+)(?:–(\d+))?", found[1])
+    return {rank for first, last in spans for rank in range(int(first), int(last or first) + 1)}
+
+
+def double_times(incident: Incident) -> Iterator[str]:
+    """Yield lines with different times in the evidence, in the timeline and in the chain."""
+    at: dict[tuple[str, int | None], set[str | None]] = defaultdict(set)
+    for e in incident.timeline.events:
+        at[e.where.source, e.where.shown].add(iso(e.at) if e.at_sigma <= INHERITED else None)
+    for place, times in at.items():
+        if len(times) > 1 and place[1] is not None:
+            yield f"{place}: {times}"
+    evidence = incident.document["verdict"]["evidence"]
+    for row in evidence:
+        here = at.get((row["source"], row["line"]), set())  # the frame of a stack is no event of its own
+        if here and row["time"] not in here:
+            yield f"{row['source']}:{row['line']} at {row['time']}, in the timeline at {here}"
+    for row in (*incident.document["chain"], *incident.document["findings"]):
+        shown = [evidence[n]["time"] for n in row["evidence"]]
+        if shown and row["time"] != next((t for t in shown if t), None):
+            yield f"{row['pattern']} at {row['time']}, its lines at {shown}"
+
+
+def test_an_unknown_world_size_is_not_made_up(tmp_path: Path) -> None:
+    """Rank 3 alone gives no number of ranks; ranks 0 to 2 are at least three, and all that are known."""
+    raised = (
+        "[rank{0}]: Traceback (most recent call last):\n"
+        '[rank{0}]:   File "/work/train.py", line 9, in <module>\n[rank{0}]:     main()\n'
+        "[rank{0}]: ValueError: bad shard {0}\n"
+    )
+    for ranks, size in (((3,), None), ((0, 1, 2), 3), ((0, 2), None)):
+        (tmp_path / "job.log").write_text("".join(raised.format(r) for r in ranks))
+        document = analyze([str(tmp_path)]).document
+        assert document["job"]["world_size"] == size and list(contradictions(document)) == []
+
+
+def test_a_missing_rank_is_not_on_the_host_of_the_complaint(tmp_path: Path) -> None:
+    for host, rank in (("node-a", 0), ("node-b", 1)):
+        (tmp_path / host).mkdir()
+        error = "torch.distributed.DistStoreError: wait timeout after 8000ms, keys: /default_pg/0//cpu//0/1\n"
+        text = f"2026-11-21 13:10:4{rank},288 INFO [rank{rank}] train: rank {rank} of 2 starts\n"
+        (tmp_path / host / f"rank{rank}.log").write_text(text + (error if rank == 0 else ""))
+    assert list(contradictions(analyze([str(tmp_path)]).document)) == []
 
 
 def test_the_synthetic_incidents_are_those_that_their_script_writes(

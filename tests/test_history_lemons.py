@@ -106,23 +106,8 @@ def test_a_gpu_is_accused_by_its_host_and_address() -> None:
 
 def test_q_values_are_those_of_benjamini_and_hochberg() -> None:
     """The example of their paper (1995): at 0.05 the first four are rejected."""
-    p = [
-        0.0001,
-        0.0004,
-        0.0019,
-        0.0095,
-        0.0201,
-        0.0278,
-        0.0298,
-        0.0344,
-        0.0459,
-        0.3240,
-        0.4262,
-        0.5719,
-        0.6528,
-        0.7590,
-        1.0,
-    ]
+    p = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262, 0.5719, 0.6528]
+    p += [0.7590, 1.0]
     q = adjusted(p)
     assert [value < 0.05 for value in q] == [True] * 4 + [False] * 11
     assert q == sorted(q) and q[-1] == 1.0 and q[3] == pytest.approx(0.0095 * 15 / 4)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,11 +97,6 @@ def test_the_content_identifies_an_incident_and_not_its_folder() -> None:
     assert uid(timeless) != uid(other)  # no line has a time: then the lines decide
 
 
-def test_samples_are_different_incidents() -> None:
-    cases = [p for p in SAMPLES.iterdir() if p.is_dir()]
-    assert len({uid(solved(case).document) for case in cases}) == len(cases) > 80
-
-
 @both
 def test_characters_that_a_database_rejects_are_replaced(where: str) -> None:
     """NUL breaks PostgreSQL, half of a surrogate pair breaks both, and integers of a document have no end."""
@@ -160,11 +156,11 @@ def test_hosts_that_end_at_once_make_one_run(where: str) -> None:
 
 
 @both
-def test_fifty_processes_that_add_at_once_lose_nothing(where: str) -> None:
-    concurrently(_add, where, 50)
+def test_processes_that_add_at_once_lose_nothing(where: str) -> None:
+    concurrently(_add, where, 20)
     with opened(where) as history:
-        assert {r["uid"] for r in history.rows()} == {f"{n:064x}" for n in (*range(50), 999)}
-        assert len(history.involved()) == 2 * 51
+        assert {r["uid"] for r in history.rows()} == {f"{n:064x}" for n in (*range(20), 999)}
+        assert len(history.involved()) == 2 * 21
 
 
 def _add_until_killed(where: str, first: int, out: int) -> None:
@@ -244,7 +240,7 @@ def test_a_broken_store_changes_neither_the_verdict_nor_the_exit_code(
     assert asked.returncode == 9 and message in asked.stderr
 
 
-def test_neither_does_one_that_is_locked_or_down(
+def test_a_store_that_is_locked_or_down_does_not_change_them_either(
     in_process: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the password of a server is not printed."""
@@ -299,10 +295,8 @@ def test_without_the_extra_its_installation_is_named_and_without_a_history_nothi
     done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0 and (tmp_path / "a.html").exists()
     assert "pip install 'torch-postmortem[history]'" in done.stderr
-    code = (
-        "import sys; from postmortem.cli.app import run; run(sys.argv[1:]); "
-        "print({'sqlalchemy', 'alembic', 'psycopg', 'sqlite3'} & set(sys.modules))"
-    )
+    code = "import sys; from postmortem.cli.app import run; run(sys.argv[1:]); "
+    code += "print({'sqlalchemy', 'alembic', 'psycopg', 'sqlite3'} & set(sys.modules))"
     command[2] = code
     del env["POSTMORTEM_HISTORY"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, cwd=tmp_path)
@@ -443,8 +437,7 @@ def test_forgetting_deletes_notes_and_hosts_too(where: str) -> None:
         for number in range(3):
             history.file(incident(number))
             history.note(f"{number:064x}", "reseated")
-        assert history.forget(before=incident(1).happened) == 1
-        assert history.forget([f"{1:064x}"]) == 1
+        assert history.forget(before=incident(1).happened) == history.forget([f"{1:064x}"]) == 1
         assert {n["uid"] for n in history.notes()} == {i["uid"] for i in history.involved()} == {f"{2:064x}"}
 
 
@@ -463,11 +456,8 @@ def test_an_export_is_read_by_pandas_as_it_was_written(in_process: Command, tmp_
         for number in range(3):
             history.file(incident(number, headline='a, "b"\nc', hours=1.5))
         history.note(f"{0:064x}", "reseated")
-    for form, read in {
-        "parquet": pd.read_parquet,
-        "csv": pd.read_csv,
-        "ndjson": lambda p: pd.read_json(p, lines=True),
-    }.items():
+    ndjson = partial(pd.read_json, lines=True)
+    for form, read in {"parquet": pd.read_parquet, "csv": pd.read_csv, "ndjson": ndjson}.items():
         out = tmp_path / f"all.{form}"
         done = in_process("history", "export", "-o", out, "--history", path)
         assert done.returncode == 0, done.stderr

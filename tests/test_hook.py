@@ -67,12 +67,10 @@ def test_an_uncaught_exception_is_a_record_and_torchrun_finds_its_traceback(tmp_
     assert file.read_text() == "its own", "the program wrote it"
 
 
-@pytest.mark.parametrize(
-    "code", ["raise SystemExit(3)", "import os; os._exit(3)", "try:\n 1/0\nexcept ZeroDivisionError: exit(3)"]
-)
-def test_an_end_without_an_uncaught_exception_leaves_no_file(tmp_path: Path, code: str) -> None:
-    done = python(tmp_path, code, TORCHELASTIC_ERROR_FILE=f"{tmp_path}/error.json")
-    assert done.returncode == 3 and not recorded(tmp_path) and not (tmp_path / "error.json").exists()
+def test_an_end_without_an_uncaught_exception_leaves_no_file(tmp_path: Path) -> None:
+    for code in ("raise SystemExit(3)", "import os; os._exit(3)", "try:\n 1/0\nexcept ZeroDivisionError: exit(3)"):
+        done = python(tmp_path, code, TORCHELASTIC_ERROR_FILE=f"{tmp_path}/error.json")
+        assert done.returncode == 3 and not recorded(tmp_path) and not (tmp_path / "error.json").exists()
 
 
 def test_an_exception_in_a_thread_is_recorded_and_the_process_goes_on(tmp_path: Path) -> None:
@@ -152,28 +150,31 @@ def test_the_sitecustomize_of_the_site_runs_with_its_errors_and_handlers(tmp_pat
     assert python(tmp_path, TRAINS, PYTHONPATH=path).returncode == 1 and len(recorded(tmp_path)) == 1
 
 
-@pytest.mark.parametrize("option", ["-I", "-E", "-S", "-s", "-P", "-O", "-B"])
-def test_with_any_option_of_python_the_program_behaves_as_without(tmp_path: Path, option: str) -> None:
+def test_with_any_option_of_python_the_program_behaves_as_without(tmp_path: Path) -> None:
     code = "import sys; print([p for p in sys.path if p != sys.path[0]], 'sitecustomize' in sys.modules)\n1/0"
-    with_hook, without = python(tmp_path, code, option), bare(tmp_path, code, option)
-    # with -S nothing runs that could remove our folder from the path
-    output = with_hook.stdout.replace(f"'{HOOKS}', ", "") if option == "-S" else with_hook.stdout
-    assert (output, with_hook.stderr, with_hook.returncode) == (without.stdout, without.stderr, without.returncode)
+    for option in ("-I", "-E", "-S", "-s", "-P", "-O", "-B"):
+        with_hook, without = python(tmp_path, code, option), bare(tmp_path, code, option)
+        # with -S nothing runs that could remove our folder from the path
+        output = with_hook.stdout.replace(f"'{HOOKS}', ", "") if option == "-S" else with_hook.stdout
+        assert (output, with_hook.stderr, with_hook.returncode) == (without.stdout, without.stderr, without.returncode)
 
 
-@pytest.mark.parametrize("folder", ["/nowhere/at/all", "/proc/1/task", "/dev/null", "x" * 5000, "../..\udcff"])
-def test_an_invalid_folder_costs_only_the_evidence(tmp_path: Path, folder: str) -> None:
+def test_an_invalid_folder_costs_only_the_evidence(tmp_path: Path) -> None:
     work = tmp_path / "a" / "b" / "c"
     work.mkdir(parents=True)
-    done = python(work, TRAINS, POSTMORTEM_HOOK=folder)
-    assert (done.returncode, done.stderr) == (1, bare(work, TRAINS).stderr)
+    expected = bare(work, TRAINS).stderr
+    for folder in ("/nowhere/at/all", "/proc/1/task", "/dev/null", "x" * 5000, "../..\udcff"):
+        done = python(work, TRAINS, POSTMORTEM_HOOK=folder)
+        assert (done.returncode, done.stderr) == (1, expected), folder
 
 
-@pytest.mark.parametrize("rank", ["-1", "9" * 40, "../../etc/passwd", "1\n2", "²"])
-def test_an_invalid_rank_is_no_part_of_a_file_name(tmp_path: Path, rank: str) -> None:
-    assert python(tmp_path, TRAINS, RANK=rank).returncode == 1
-    (file,) = tmp_path.iterdir()
-    assert file.name.startswith("pid") and recorded(tmp_path)[0]["rank"] is None
+def test_an_invalid_rank_is_no_part_of_a_file_name(tmp_path: Path) -> None:
+    for number, rank in enumerate(("-1", "9" * 40, "../../etc/passwd", "1\n2", "²")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert python(folder, TRAINS, RANK=rank).returncode == 1
+        (file,) = folder.iterdir()
+        assert file.name.startswith("pid") and recorded(folder)[0]["rank"] is None
 
 
 def test_a_process_that_is_no_rank_records_nothing(tmp_path: Path) -> None:

@@ -185,14 +185,7 @@ def small(data: bytes) -> None:
     counters.form_of(text)
     boxed.opens(text)
     list(signs.counts(text))
-    for sign in (
-        signs.step,
-        signs.has_error,
-        signs.troubled,
-        signs.result,
-        signs.completion,
-        signs.last_word,
-    ):
+    for sign in (signs.step, signs.has_error, signs.troubled, signs.result, signs.completion, signs.last_word):
         sign(text)
 
 
