@@ -71,11 +71,7 @@ def test_a_kernel_log_at_hand_is_known_even_if_it_is_silent() -> None:
 
 def test_events_by_what_their_patterns_tell_keep_their_order() -> None:
     other = pattern("a-shell-tells", None, tells=("exit", "end"))
-    said = [
-        event("1", pattern="worker-ended"),
-        event("2", pattern="a-shell-tells"),
-        event("3", pattern="worker-ended"),
-    ]
+    said = [event("1", pattern="worker-ended"), event("2", pattern="a-shell-tells"), event("3", pattern="worker-ended")]
     told = case(*said, patterns=[EXIT, other])
     assert told.telling("exit") == said
     assert told.telling("end") == said[1:2]
@@ -98,11 +94,6 @@ def test_a_note_stands_once() -> None:
 
 
 def test_kinds_are_found_together_in_order() -> None:
-    said = [
-        event("a", kind="line"),
-        event("b", kind="progress"),
-        event("c", kind="line"),
-        event("d", kind="exit"),
-    ]
+    said = [event("a", kind="line"), event("b", kind="progress"), event("c", kind="line"), event("d", kind="exit")]
     assert [e.text for e in case(*said).of_kind("line", "progress")] == ["a", "b", "c"]
     assert [e.text for e in case(*said).of_kind("line")] == ["a", "c"]

@@ -101,10 +101,7 @@ def test_of_a_rank_that_waits_for_its_loader_the_workers_are_open() -> None:
 
 def test_who_was_in_another_collective_is_not_looked_for() -> None:
     assert wanted("collective-mismatch", named=(1,), stuck={"elsewhere": {"1": "broadcast"}}) == []
-    assert wanted("hang", named=(1,), stuck={"elsewhere": {}, "missing": [1]}) == [
-        "flight-recorder dumps",
-        "stacks",
-    ]
+    assert wanted("hang", named=(1,), stuck={"elsewhere": {}, "missing": [1]}) == ["flight-recorder dumps", "stacks"]
 
 
 def test_of_a_rank_that_had_finished_its_batches_are_open() -> None:

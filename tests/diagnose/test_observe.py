@@ -126,11 +126,7 @@ def raised(line: int = 20, **more: Any) -> Event:
 def named(line: int | None = 20, **more: Any) -> Event:
     more = {"rank": 1} | more
     return event(
-        more.pop("text", "RuntimeError: odd"),
-        more.pop("file", "rank1.log"),
-        line,
-        pattern="out-of-memory",
-        **more,
+        more.pop("text", "RuntimeError: odd"), more.pop("file", "rank1.log"), line, pattern="out-of-memory", **more
     )
 
 

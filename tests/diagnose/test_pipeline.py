@@ -109,16 +109,10 @@ def test_a_rank_that_raises_is_an_incident_and_all_parts_of_the_document_are_the
     said = event("ValueError: odd", "rank1.log", 9, rank=1, host="node-b", pattern="raised", at=NOON, at_sigma=0.1,
                  raw_time="12:00:00", context=("x", "ValueError: odd"), before=1)  # fmt: skip
     doc = document(
-        *steps(0, 1, 2),
-        said,
-        library=library(pattern("raised", title="A rank raised an exception", why="Why.")),
+        *steps(0, 1, 2), said, library=library(pattern("raised", title="A rank raised an exception", why="Why."))
     )
     verdict = doc["verdict"]
-    assert (verdict["outcome"], verdict["pattern"], verdict["confidence"]) == (
-        "incident",
-        "raised",
-        "established",
-    )
+    assert (verdict["outcome"], verdict["pattern"], verdict["confidence"]) == ("incident", "raised", "established")
     assert verdict["culprit"]["ranks"] == [1]
     assert verdict["culprit"]["hosts"] == ["node-b"]
     assert (verdict["because"], doc["chain"][0]["because"].split()[-1]) == ([], "Why.")
@@ -136,12 +130,7 @@ def test_a_rank_that_raises_is_an_incident_and_all_parts_of_the_document_are_the
 
 def test_an_unreadable_file_is_named_with_its_reason() -> None:
     """Whether the OOM killer did it stands in a log that nobody may read: that one is asked for first."""
-    denied = {
-        "path": "kernel/dmesg.txt",
-        "bytes": 900,
-        "reason": "cannot be opened: Permission denied",
-        "lost": True,
-    }
+    denied = {"path": "kernel/dmesg.txt", "bytes": 900, "reason": "cannot be opened: Permission denied", "lost": True}
     died = [e._replace(where=e.where._replace(source="rank1.log")) for e in exits(r1=-9)]
     said = [*steps(0, 1, 2), *steps(1, 1, 2), *died]
     files = [source(f"rank{r}.log", rank=r) for r in (0, 1)]
@@ -158,11 +147,7 @@ def test_without_a_cause_the_complaints_are_reported_and_what_to_collect() -> No
     lost = pattern("lost", "peer-lost", role="symptom", title="A rank lost its peers")
     doc = document(event("lost", "rank0.log", 5, rank=0, pattern="lost"), library=library(lost))
     verdict = doc["verdict"]
-    assert (verdict["outcome"], verdict["category"], verdict["confidence"]) == (
-        "incident",
-        "peer-lost",
-        "hypothesis",
-    )
+    assert (verdict["outcome"], verdict["category"], verdict["confidence"]) == ("incident", "peer-lost", "hypothesis")
     assert verdict["headline"] == "Rank 0 lost the connection, and the cause is not in these logs."
     assert verdict["culprit"]["ranks"] == []
     assert [row["id"] for row in doc["chain"]] == ["f1"]

@@ -75,10 +75,7 @@ def raised(*ranks: int, title: str = "A rank raised an exception", **more: Any) 
     fields = more.pop("fields", {"line": "ValueError: bad label 4711"})
     p = pattern("raised", title=title, **more.pop("p", {}))
     return claim(
-        p,
-        event("[rank2]: ValueError: bad label 4711", fields=fields, **more.pop("e", {})),
-        ranks=ranks,
-        **more,
+        p, event("[rank2]: ValueError: bad label 4711", fields=fields, **more.pop("e", {})), ranks=ranks, **more
     )
 
 
@@ -445,10 +442,7 @@ def test_one_voice_has_no_other_to_compare_with_but_a_healthy_run() -> None:
 def test_leads_are_told_where_no_cause_is_known() -> None:
     lead, nobodys = notice(1, "odd 7", 5), event("odder", "x", 3, "notice")
     said = because(None, leads=(lead, nobodys))
-    assert said[-2:] == [
-        "Only rank 1 printed: `odd 7` (rank1.log:5).",
-        "Not seen in a healthy run: `odder` (x:3).",
-    ]
+    assert said[-2:] == ["Only rank 1 printed: `odd 7` (rank1.log:5).", "Not seen in a healthy run: `odder` (x:3)."]
 
 
 # ── what a replay takes over ─────────────────────────────────────────────────────────────────────────────────────────

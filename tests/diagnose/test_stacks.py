@@ -52,12 +52,7 @@ def test_tracebacks_of_time_outs_are_in_for_ranks_that_no_rank_looked_at() -> No
 
     def raised(rank: int, line: int) -> Event:
         frames = (("train.py", 46, "<module>"), ("train.py", line, "main"), REDUCE)
-        fields = {
-            "frames": frames,
-            "own": (True, True, False),
-            "code": f"train.py:{line}",
-            "collective": "barrier",
-        }
+        fields = {"frames": frames, "own": (True, True, False), "code": f"train.py:{line}", "collective": "barrier"}
         return event("RuntimeError: timed out", f"r{rank}.log", 9, "exception", rank=rank, fields=fields)
 
     rows = stacks(case(raised(0, 24), raised(1, 30), ranks=(0, 1)), [])

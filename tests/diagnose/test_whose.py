@@ -40,21 +40,7 @@ def test_a_word_that_may_number_parts_of_a_node(word: str) -> None:
 
 @pytest.mark.parametrize(
     "word",
-    [
-        "attempt",
-        "run",
-        "epoch",
-        "step",
-        "part",
-        "seed",
-        "job",
-        "node",
-        "host",
-        "trial",
-        "version",
-        "shard",
-        "try",
-    ],
+    ["attempt", "run", "epoch", "step", "part", "seed", "job", "node", "host", "trial", "version", "shard", "try"],
 )
 def test_a_word_that_numbers_something_else(word: str) -> None:
     assert of_files(f"{word}0", f"{word}1", world=2) == [None, None]
