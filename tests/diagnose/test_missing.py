@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claims import bye, case, claim, event, exits, pattern, source
+from claims import case, claim, event, exits, pattern, source
 from postmortem.diagnose.claims import Claim
 from postmortem.model import collected as items
 from postmortem.say.missing import Open, missing, recorder_settings
@@ -99,27 +99,12 @@ def test_of_a_rank_that_waits_for_its_loader_the_workers_are_open() -> None:
     assert asked("hang", loading, stack(1, child=True), named=(1,), ranks=(1,)) == []
 
 
-def test_who_was_in_another_collective_is_not_looked_for() -> None:
-    assert wanted("collective-mismatch", named=(1,), stuck={"elsewhere": {"1": "broadcast"}}) == []
-    assert wanted("hang", named=(1,), stuck={"elsewhere": {}, "missing": [1]}) == ["flight-recorder dumps", "stacks"]
-
-
-def test_of_a_rank_that_had_finished_its_batches_are_open() -> None:
-    assert wanted("collective-mismatch", bye(1), named=(1,), ranks=(1,)) == ["the number"]
-
-
 def test_who_aborts_after_a_time_out_is_not_the_dead_one() -> None:
     """The watchdog ends its own process with SIGABRT: rank 1 was killed, rank 0 only waited."""
     timed_out = pattern("timed-out", "hang", role="symptom", tells=("wait",))
     waits = event("timed out", rank=0, pattern="timed-out")
     item = asked("peer-lost", waits, *exits(r0=-6, r1=-9), ranks=(0, 1), hosts=[], patterns=[timed_out])[0]
     assert item["what"] == "kernel log of the host of rank 1"
-
-
-def test_whether_data_passes_between_hosts() -> None:
-    cut = claim(pattern("cut", "network"), strength="silent")
-    (item,) = asked("network", root=cut, hosts=["node-b", "node-a"])
-    assert item["what"] == "the state of the network between node-a and node-b"
 
 
 def test_the_kernel_log_of_the_host_in_question() -> None:
@@ -143,24 +128,6 @@ def test_the_log_of_the_address_that_was_lost() -> None:
     assert item["what"] == "logs of the host at 10.22.0.12" and "2 lines report it" in item["would_tell"]
     own = claim(pattern("closed", "peer-lost", role="symptom"), event("Connection closed by peer [127.0.0.1]:40412"))
     assert wanted("peer-lost", claims=[own]) == ["kernel log"]
-
-
-def test_the_schedulers_account_of_a_job_whose_number_is_known() -> None:
-    told = claim(pattern("cancelled", "scheduler", role="symptom"), event("STEP 17.0 CANCELLED", job_id="17"))
-    assert asked(None, claims=[told])[0]["how"].startswith("sacct -j 17 ")
-
-
-def test_logs_of_ranks_that_have_none() -> None:
-    voice = event(kind="line", rank=0)
-    assert [i["what"] for i in asked("", voice, root=claim(pattern()), ranks=(0, 1, 2))] == ["logs of ranks 1 and 2"]
-    assert asked("", root=claim(pattern()), ranks=(0, 1)) == []
-    assert asked("", voice, root=claim(pattern()), ranks=(0,)) == []
-
-
-def test_the_reason_of_a_rank_that_left() -> None:
-    assert wanted("", root=claim(pattern(), strength="ended")) == ["the traceback or reason"]
-    assert wanted("", root=claim(pattern("c", "scheduler"), strength="ended")) == []
-    assert all(item.keys() == {"what", "would_tell", "how"} for item in asked("hang"))
 
 
 @pytest.mark.parametrize(
