@@ -31,6 +31,11 @@ def test_mypy_strict() -> None:
     assert not run("mypy")
 
 
+def test_prose_keeps_to_the_limits_of_well_kept_libraries() -> None:
+    done = subprocess.run([sys.executable, "scripts/prose.py"], cwd=ROOT, capture_output=True, text=True)
+    assert not done.returncode, done.stdout
+
+
 @needs("shellcheck")
 def test_shellcheck() -> None:
     scripts = [ROOT / ".ci" / "run", *(ROOT / "recipes").rglob("*.sh"), *(ROOT / "recipes").rglob("*.sbatch")]

@@ -115,7 +115,7 @@ def analyze(
     if open_:
         output.browse(pages[0])
     if incident.interrupted:
-        output.say("postmortem: interrupted; the report covers what was read so far")
+        output.say("postmortem: interrupted; the report covers the input read so far")
         return process.stop_code()
     return code(incident.document["verdict"]["outcome"], strict, exit_code)
 

@@ -101,7 +101,7 @@ def transport(row: Scenario, asked: str, nproc: int) -> Transport:
     if asked == "gloo":
         return Transport("gloo", ranks, f"backend gloo, as asked; {LOST}")
     if asked == "nccl":
-        shared = f"{seen} for {ranks} ranks, so the ranks share what is there: each reports a host of its own to NCCL"
+        shared = f"{seen} for {ranks} ranks, so the ranks share them: each reports a host of its own to NCCL"
         how = f"on {ranks} GPUs, as asked" if gpus() >= ranks else f"as asked; {shared}, over loopback sockets"
         return Transport("nccl", ranks, f"backend nccl, {how}")
     if row.gloo_only:

@@ -90,7 +90,7 @@ def _markdown(found: Comparison) -> str:
         for row in found["differences"]
     ]
     if rows:
-        blocks.append(f"## What differs\n\n{table('what | A | B | in words', rows)}")
+        blocks.append(f"## Differences\n\n{table('item | A | B | in words', rows)}")
     for side, name in reversed(NAMES):
         lines = [line for line in found["lines"] if line["only_in"] == side]
         for place, line in enumerate(lines):

@@ -203,7 +203,7 @@ def _attempts(document: view.Document) -> list[str]:
     for found in summary.attempts(document):
         why = f"{found.why} ({found.category})" if found.why and found.category else found.why
         rows.append([prose(cell, 300) for cell in (found.number, found.begin, found.end, why, found.ended)])
-    return _section("Attempts", [table("attempt | from (UTC) | to | what failed | how it ended", rows)] if rows else [])
+    return _section("Attempts", [table("attempt | from (UTC) | to | failure | end", rows)] if rows else [])
 
 
 def _actions(document: view.Document) -> list[str]:

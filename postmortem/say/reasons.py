@@ -110,7 +110,7 @@ def _rootless(solution: Solution) -> list[str]:
     if solution.outcome == "healthy":
         handled = [c for c in solution.claims if c.role == "context" and c.because]
         if handled:
-            return [f"{c.event.where}: {c.because}" for c in handled[:5]]
+            return list(dict.fromkeys(f"{c.event.where}: {c.because}" for c in handled))[:5]
         return ["No line reports a failure, and no launcher reports a failed rank."]
     first: dict[str, Claim] = {}
     for c in loudest(solution):

@@ -227,7 +227,7 @@ def test_why_not_is_a_link_the_order_in_time_or_the_kind_of_proof() -> None:
     root = claim(pattern("k", "host-oom", entity="host"), event(file="x"))
     assert "y:1 shows only who fell silent" in str(reasons.why_not(root, silent))
     assert "y:1 shows only how a process ended" in str(reasons.why_not(root, ended))
-    assert "x:1 states what the kernel, the driver or the scheduler did" in str(reasons.why_not(root, other))
+    assert "x:1 states an action of the kernel, the driver or the scheduler" in str(reasons.why_not(root, other))
 
 
 def test_alternatives_are_other_patterns_and_for_a_sigkill_the_oom_killer() -> None:

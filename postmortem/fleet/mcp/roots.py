@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from postmortem.errors import PathMissing, UsageError
 from postmortem.input.walk import SPECIAL
 
-LIST = "ask `incidents` for what is there"
+LIST = "ask `incidents` for a list"
 LONGEST = 4096
 
 

@@ -169,7 +169,7 @@ def execute(options: Options) -> None:
         some = ", ".join(silent[:4]) + (" …" if len(silent) > 4 else "")
         raise CollectError(
             f"{len(silent)} of {len(answers)} hosts did not answer in full: {some}",
-            "the archive has what arrived; the table lists the reasons",
+            "the archive is partial; the table lists the reasons",
         )
 
 
