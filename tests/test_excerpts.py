@@ -2,7 +2,7 @@
 reports, last lines, tables of ranks, and logs that look like a failure and are none.
 
 A case has a `log` or several `files`, made of lines as their programs print them. `expect` lists an outcome (or
-several), the category, the pattern, the ranks, hosts and GPUs, and a part of the headline.
+several), the category, the pattern, the ranks, hosts and GPUs, and a part of the headline or of the first evidence.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ def differences(case: dict[str, Any], folder: Path) -> dict[str, object]:
         path.write_text(text)
     document = analyze([str(folder)], Options(redact=False)).document
     verdict = document["verdict"]
-    found = {**verdict, **verdict["culprit"], "attempts": document["job"]["attempts"]}
+    first = "{source}:{line}: {text}".format(**verdict["evidence"][0]) if verdict["evidence"] else ""
+    found = {**verdict, **verdict["culprit"], "attempts": document["job"]["attempts"], "evidence": first}
     wrong: dict[str, object] = {}
     for key, wanted in case["expect"].items():
         value = found[key.removeprefix("not_")]
         if key == "outcome":
             right = value in (wanted if isinstance(wanted, list) else [wanted])
-        elif key.endswith("headline"):
+        elif key.endswith(("headline", "evidence")):
             right = (wanted in value) != key.startswith("not_")
         else:
             right = value == wanted

@@ -43,82 +43,24 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_planted_secrets_are_found(kind: str) -> None:
-    mine = [p for p in PLANTS if p.kind == kind]
-    missed = [p.text for p in mine if leaked(p.secret, Redactor().text(p.text))]
-    # the lines that were written after the rules have a few forms that only their tool knows
-    assert len(missed) <= (0.2 * len(mine) if kind in LATER else 0), missed
-    for p in mine:
-        if p in LINES and kind not in WHOLE and p.text.count(p.secret) == 1:
+def test_planted_secrets_are_found_and_their_context_remains() -> None:
+    for kind in KINDS:
+        mine = [p for p in PLANTS if p.kind == kind]
+        missed = [p.text for p in mine if leaked(p.secret, Redactor().text(p.text))]
+        # the lines that were written after the rules have a few forms that only their tool knows
+        assert len(missed) <= (0.2 * len(mine) if kind in LATER else 0), missed
+    for p in LINES:
+        if p.kind not in WHOLE and p.text.count(p.secret) == 1:
             before, after = p.text.split(p.secret)
             clean = Redactor().text(p.text)
-            assert clean.startswith(before[:20]) and clean.endswith(after[-10:]), "its context remains"
+            assert clean.startswith(before[:20]) and clean.endswith(after[-10:])
             assert len(MARK.findall(clean)) == 1, clean
 
 
-ORDINARY = """\
-2026-11-20 21:03:41,633 INFO [rank1] train: step 12 loss 0.2513 tokens: 12345 tokens/s: 1.2e6 max_tokens=4096 num_tokens=81920
-tokenizer=LlamaTokenizer pad_token='<pad>' eos_token="</s>" bos_token=<s> unk_token=[UNK]
-mask_token=<mask> pad_token_id=50256 add_eos_token=True
-KeyError: 'model.layers.11.self_attn.q_proj.weight'
-KeyError: 'token'
-vm:23887:23990 [0] NCCL INFO ncclCommInitRank comm 0x55d2c0 rank 3 nranks 8 cudaDev 3 busId ca000 commId 0x8a1f3c5d7e9b0a2c - Init COMPLETE
-commit 3f786850e387550fdab836ed7e6dc881de23001b (HEAD -> main)
-sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 pulled
-wandb: Run data is saved locally in /x/wandb/run-20261120_210341-3f786850e387550fdab836ed7e6dc881de23001b
-wandb: Currently logged in as: someone. Use `wandb login --relogin` to force relogin
-Ray commit: b7f4259e944bf6959f721b106adc366ddfa0c356
-Setting cluster ID to: ce77a28893c69a0f018b41e5f88760bbda4699b947711bccc3397cbc
-2026-11-20 22:33:10,586	WARNING authentication_token_setup.py:85 -- Token authentication is enabled for this Ray cluster.
-    def login(token: Optional[str] = None, password: str = None, api_key=os.environ["OPENAI_API_KEY"]) -> None:
-    return Client(api_key=self.api_key, password=args.password, token=token, secret=config.secret)
-usage: train.py [-h] [--token TOKEN] [--hf_token HF_TOKEN] [--password PASSWORD] [--api-key API_KEY]
-  --token TOKEN  the token to use; --max-token 2048 --pad-token <pad> --eos-token </s> --use_auth_token True
-ValueError: password: must not be empty
-export HF_TOKEN=$HF_TOKEN WANDB_API_KEY=${WANDB_API_KEY} password=*** api_key=<redacted> secret=None token=null
-Connecting to tcp://10.0.0.1:29500 via env://?rank=0&world_size=8 and file:///tmp/store at user@node-a:22
-[rank1]:[E1118 20:32:23.955 ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2635)
-[mpi] task-0123456789012345678901234567890123456789 disk-abcdefghijklmnopqrstuvwxyz0123456789
-cls_token: torch.Size([1, 1, 768]) image_token: 32000 token_type_embeddings.weight next_token: tensor(17) special_tokens: ['<|im_end|>']
-slurm: sbcast: error: Authorization: denied   munge: Unauthorized credential for client UID=1000
-if password == "x": raise ValueError("bad") # secret: see docs
-Generating train split: 2230000 examples [29:59, 1466.92 examples/s][E ProcessGroupNCCL.cpp:475]
-python: /opt/x.c:12: Assertion `key != secret' failed.
-ssl_private_key=/etc/ssl/x.key imagePullSecrets secretName tokens_per_second: 12.5
-token: 0.123456789012345678 token=12345678901234567890123
-tokens: 4096
-pass: 12
-auth=munge
-forward pass: 12.3ms, backward pass: 45.6ms
-pass=3/5 epoch=2
-first_pass: True, num_pass: 3, two_pass=lower
-AuthType=auth/munge CredType=cred/munge
-auth: sys, sec=krb5p, auth=SCRAM-SHA-256
-cache_key=9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
-CACHE_KEY=9f86d081884c7d659a2feaa0c55ad015
-torch._inductor.codecache: [0/0] fx graph cache miss for key fpz7h2kq3mxwl5e6r4t8y9u0i1o2p3a4s5d6f7g8
-missing_keys=['a.b.c'], unexpected_keys=['lm_head.weight1']
-pad_token=50256 eos_token=<|endoftext|> image_token: <image> bos_token: '<s>' added_token=<extra_id_99>
-wandb: Syncing run vivid-sun-17 (id 3k2j1h0g)
-uuid GPU-5a8b7c6d-1e2f-3a4b-5c6d-7e8f9a0b1c2d
-data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAUAAAAFCAYAAACNbyblAAAAHElEQVQI12P4//8/w38GIAXDIBKE0DHxgljNBAAO9TXL0Y4OHwAAAABJRU5ErkJggg==
-PWD=/home/alice/run OLDPWD=/scratch/x pwd: /workspace
-GOOGLE_APPLICATION_CREDENTIALS=/etc/gcp/sa.json credentials: default credentials=file:///x/y.json
-ssh_key: /root/.ssh/id_rsa ssl_private_key=/etc/x.key HF_TOKEN_PATH=/root/.cache/huggingface/token
-Cookie: disabled cookies=None cookie_jar=<CookieJar[]>
-store key: default_pg/0//worker0//0 (key default_pg/0//0//cuda//allgather_base_12)
-docker login succeeded; curl -sSL https://x.example.org -o out; login node password required
-mysql: [Warning] Using a password on the command line interface can be insecure.
-kms_key: arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab
-q_key=x12 kv_cache_key: layer3 hash_key=ab12cd34ef56ab12cd34 session_key_len=32 query_key_value=qkv_proj.weight
-sig=11 signature=(Tensor input) -> Tensor; recall@10: 0.7, exit sig=SIGKILL
-"""  # whole lines, as their emitters write them
-
-
-@pytest.mark.parametrize("line", ORDINARY.splitlines())
-def test_ordinary_lines_are_left_alone(line: str) -> None:
-    assert Redactor().text(line) == line
+def test_ordinary_lines_are_left_alone() -> None:
+    """Whole lines, as their emitters write them."""
+    for line in (ROOT / "tests" / "data" / "ordinary_lines.txt").read_text().splitlines():
+        assert Redactor().text(line) == line
 
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----"
@@ -153,7 +95,7 @@ def test_private_keys_whole_cut_and_prefixed() -> None:
         )
     ).map("".join)
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_any_text_keeps_its_lines_and_a_second_time_changes_nothing_more(text: str) -> None:
     once = Redactor().text(text)
     assert once.count("\n") == text.count("\n")
@@ -163,7 +105,7 @@ def test_any_text_keeps_its_lines_and_a_second_time_changes_nothing_more(text: s
 @given(
     plant=st.sampled_from(LINES), length=st.sampled_from(CUTS), place=st.floats(-0.2, 1.2), front=st.sampled_from("x ,")
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_no_cut_leaves_a_part_of_a_secret(plant: Plant, length: int, place: float, front: str) -> None:
     """The cut falls somewhere in the line that holds the secret, or right beside it."""
     before = (front + " ") * max(0, (length - round(place * len(plant.text))) // 2)
@@ -182,7 +124,7 @@ def test_no_cut_leaves_a_part_of_a_secret(plant: Plant, length: int, place: floa
     lengths=st.lists(st.sampled_from(CUTS), min_size=16, max_size=16),
     places=st.lists(st.floats(-0.2, 1.2), min_size=16, max_size=16),
 )
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 def test_no_output_holds_a_part_of_a_secret(
     tmp_path_factory: pytest.TempPathFactory, chosen: list[Plant], lengths: list[int], places: list[float]
 ) -> None:

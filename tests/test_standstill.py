@@ -71,10 +71,7 @@ def test_hours_of_silence_are_the_story_and_not_the_limit(tmp_path: Path) -> Non
             "a progress bar without stamps may have gone on",
             {"limit": timedelta(hours=12), "end": "eval:  40%|####      | 4/10 [20:11<30:05]"},
         ),
-        (
-            "it had finished",
-            {"limit": timedelta(hours=12), "end": "2026-11-20 08:14:00 INFO Training finished."},
-        ),
+        ("it had finished", {"limit": timedelta(hours=12), "end": "2026-11-20 08:14:00 INFO Training finished."}),
     ],
 )
 def test_a_time_limit_remains_one_where(tmp_path: Path, why: str, how: dict[str, Any]) -> None:

@@ -12,8 +12,8 @@ crash, stack     frames, own, code, collective, tool; of a crash signal, line, c
                  state, child, asked, after, still
 exit             exitcode, local_rank, block (of torchrun) or told_by
 fault            says (read by patterns), detail, library, peer, path, warned; of a waiting task comm and pid
-identity, pid    said_rank, said_worker, world, pid, gpu, bus, torch, nccl
-progress, worked, finished    step, loss; by (count, loss, answer, up, result); last_word
+identity, pid    said_rank, said_worker, world, pid, gpu, bus, torch, nccl; member, of
+progress, worked, finished    step, loss; by (count, loss, answer, up, result, rounds); last_word
 line, notice     first, last, milestone; words (shapes of the last lines), cries (reports an error)
 anew             grew (the line where the count last grew), first
 sync             family, columns, values, times, lines

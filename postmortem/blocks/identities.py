@@ -32,6 +32,14 @@ class Named(NamedTuple):
     world: int | None = None
 
 
+class Member(NamedTuple):
+    """One of several numbered processes, and their count."""
+
+    number: int
+    pid: int
+    world: int
+
+
 class End(NamedTuple):
     """The end of a rank; `code` as of a shell or of Python's subprocess."""
 
@@ -84,6 +92,13 @@ def named(text: str, env: Envelope) -> Named | None:
         return None
     of = _REGEXES["between"].match(between)
     return Named(whole(m["rank"]), whole(m["pid"]), world=whole(of["world"]) if of else None)
+
+
+def member(env: Envelope) -> Member | None:
+    """The number and pid of a process in a line without a rank: the number need not be a rank."""
+    if env.rank is not None or "pid" not in env.body or not (m := _REGEXES["member"].search(env.body)):
+        return None
+    return Member(whole(m["n"]), whole(m["pid"] or m["its"]), whole(m["world"] or m["whole"]))
 
 
 def end_in(body: str, rank: int | None, writer: str = "") -> End | None:

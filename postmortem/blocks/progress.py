@@ -190,6 +190,9 @@ def _pairs(source: Source, line: Line) -> Iterator[Event]:
         exit_: dict[str, object] = {"exitcode": str(end.code), "told_by": "script"}
         event = line_event(source, "exit", line, end.rank, exit_, SHOWN)
         yield event._replace(pid=end.pid or event.pid, speaker="launcher", severity="error" if end.code else "info")
+    if one := identities.member(env):
+        member: dict[str, object] = {"pid": one.pid, "member": one.number, "of": one.world}
+        yield line_event(source, "pid", line, None, member, SHOWN)
     found = identities.named(line.text, env)
     if found is None:
         return
@@ -231,8 +234,9 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
         yield "finished", finished, {"last_word": True} if signs.last_word(finished.envelope.body) else {}
     works = [("count", writer.grew), ("loss", loss), ("answer", writer.answered), ("up", writer.up)]
     works.append(("result", next((line for line in reversed(last) if signs.result(line.envelope.body)), None)))
-    if writer.grew is None and (at := signs.series([line.envelope.body for line in writer.tail])) is not None:
-        works.append(("count", writer.tail[at]))
+    bodies = [line.envelope.body for line in writer.tail] if writer.grew is None else []
+    for by, at in (("count", signs.series(bodies)), ("rounds", signs.rounds(bodies))):
+        works.append((by, None if at is None else writer.tail[at]))
     yield from (("worked", line, {"by": by}) for by, line in works if line is not None)
     yield from (("anew", line, {"grew": grew}) for line, grew in writer.fell)
     yield from (("anew", line, {"first": True}) for line in writer.anew if len(writer.anew) <= LAUNCHES)

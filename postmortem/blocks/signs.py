@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 
@@ -123,6 +124,18 @@ def series(bodies: Sequence[str]) -> int | None:
             kinds.setdefault(_kind(body), []).append((i, _numbers(body[:200])))
     found = [rows[-1][0] for rows in kinds.values() if len(rows) >= ENOUGH and _one_grows(rows)]
     return max(found, default=None)
+
+
+def rounds(bodies: Sequence[str]) -> int | None:
+    """The last line of a loop that repeats a few lines, none of them an error."""
+    kinds = list(map(_kind, bodies))
+    often = {kind for kind, n in Counter(kinds).items() if n >= ENOUGH and sum(map(str.isalpha, kind)) > ENOUGH}
+    turns = [i for i, kind in enumerate(kinds) if kind in often]
+    if len(turns) * 5 < len(bodies) * 3 or len(turns) < 2 * ENOUGH:
+        return None
+    if any(_is_no_news(body) or SIEVE["trying"].search(body) or troubled(body) for body in bodies):
+        return None
+    return turns[-1]
 
 
 def _numbers(body: str) -> list[int]:

@@ -87,8 +87,11 @@ def parse_dump(excerpt: Excerpt) -> Iterator[Event]:
     threads = _threads(line.envelope.body for line in excerpt.block())
     if not threads or not threads[-1][1]:
         return
+    dumper = excerpt.dumper()
     fields = stack_fields(threads[-1][1])  # the main thread is dumped last
-    event = excerpt.event("stack", next(excerpt.following()), severity="warning", fields=fields)
+    fields |= {"writer": dumper.writer} if dumper is not None and dumper.writer else {}
+    rank = None if dumper is None else dumper.rank
+    event = excerpt.event("stack", next(excerpt.following()), severity="warning", fields=fields, rank=rank)
     request = _REQUESTED.search(above.text) if above else None
     yield _requested(event, request, above.text) if request and above else event
 

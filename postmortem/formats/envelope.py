@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from postmortem.formats import forms, marks, records, times
-from postmortem.formats.style import COLUMNS, HOST, LABELS, SRUN, Style, learn, rank_in
+from postmortem.formats.style import COLUMNS, HOST, LABELS, NEAR, SRUN, Style, learn, rank_in
 from postmortem.model import Stamp
 from postmortem.model.digits import whole
 from postmortem.system import lazy
@@ -199,6 +199,9 @@ class _Peeler:
             self.learn(rank=whole(found[1]) if found else None)
         if "rank" not in fields and style.column and (m := COLUMNS[style.column].match(self.text)):
             fields["rank"] = whole(m[1])
+        nameless = style.word and "rank" not in fields and "writer" not in fields
+        if nameless and (m := re.compile(style.word).search(self.text, 0, NEAR)):
+            fields["writer"] = f"{m['word'].lower() or 'writer'}-{m['n']}"
         if "stamp" not in fields:
             fields["stamp"] = times.find(head)
         if "NVRM: " in head and body.lstrip().startswith("NVRM: "):

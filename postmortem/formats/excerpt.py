@@ -163,6 +163,12 @@ class Excerpt:
         logged = above and _LOGGED.search(above.text) and not above.text[:1].isspace()
         return above.envelope if above and logged else None
 
+    def dumper(self) -> Envelope | None:
+        """The prefixes of the line right above a dump of stacks without prefixes, if it announces the dump."""
+        above = None if self.envelope.key or self.envelope.rank is not None else self.above()
+        named = above and (above.envelope.rank is not None or above.envelope.writer)
+        return above.envelope if above and named and _REGEXES["dumps"].search(above.envelope.body) else None
+
     def context(self, number: int, behind: int = CONTEXT) -> tuple[tuple[str, ...], int]:
         """Up to five lines before line `number`, the line, `behind` lines after it; and the number of lines before."""
         lines = [*self.before, self.text, *self.after]

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 
 from postmortem.formats import forms
@@ -23,14 +23,17 @@ class Style:
     margin: bool = False  # the whole file was pasted as a quotation
     label: str = ""  # a key of LABELS
     lead: str = ""  # a regex of the label of numbered writers: `[worker-3] `
+    word: str = ""  # a regex of the word and number of the writer, near the begin of a line
 
 
 MOST = 512  # the largest rank with which a node begins
 ENOUGH = 100  # lines that are searched for numbered writers
+NEAR = 120  # characters of a line that are searched for its writer
 _ROWS, _REGEXES = forms.rows("formats/envelopes"), forms.regexes("formats/envelopes")
 SRUN, HOST = _REGEXES["srun"], _REGEXES["host"]
 COLUMNS, LABELS = ({name: _REGEXES[name] for name, row in _ROWS.items() if key in row} for key in ("column", "label"))
 _LEADS = [_REGEXES[name] for name, row in _ROWS.items() if "lead" in row]
+_WORDS = {name: row["least"] for name, row in _ROWS.items() if "least" in row}
 
 
 def rank_in(label: str) -> int | None:
@@ -55,7 +58,8 @@ def learn(lines: Iterable[str]) -> Style:
     label = next((name for name, form in LABELS.items() if _mostly(some, form.match)), "")
     own = [line for line in some if not _REGEXES["foreign"].match(line)][:ENOUGH]
     lead = "" if label or column else _lead(own)
-    return Style(host=host and not lead, column=column, label=label, lead=lead)
+    word = "" if label or column or lead else _word(own)
+    return Style(host=host and not lead, column=column, label=label, lead=lead, word=word)
 
 
 def _lead(lines: list[str]) -> str:
@@ -72,6 +76,19 @@ def _lead(lines: list[str]) -> str:
         least, share = (1, 5) if _REGEXES["writer-lead"].search(lead) else (2, 8)
         if count * 10 >= len(lines) * share and _are_writers(numbers, least, lead):
             return rf"{form.pattern.partition('(?P<lead>')[0]}(?P<who>{re.escape(lead)}\d{{1,5}}){behind}"
+    return ""
+
+
+def _word(lines: list[str]) -> str:
+    """A regex of the word beside the numbers of alternating writers: `[round: 0] [replica: 2]`, `Engine[1] INFO`."""
+    for name, least in _WORDS.items():
+        form = _REGEXES[name]
+        found = [(m["word"].lower(), whole(m["n"])) for m in _of_half(lines, partial(form.search, endpos=NEAR))]
+        for word, count in Counter(word for word, _ in found).most_common(3):
+            numbers = [n for other, n in found if other == word]
+            if count * 2 >= len(lines) and count > 3 and _are_writers(numbers, least, word):
+                any_word = r"\(\?P<word>\\b\(\?:[^)]*\)\)"
+                return re.sub(any_word, f"(?P<word>{word})", form.pattern) if word else form.pattern
     return ""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from claims import NOON, bye, event, library, pattern, source, steps
-from postmortem.diagnose.attempts import numbers, of_attempt, split
+from postmortem.diagnose.attempts import of_attempt, split
 from postmortem.diagnose.restarts import infer
 from postmortem.model import Event, Source
 
@@ -52,12 +52,6 @@ def test_without_clocks_two_lives_of_which_one_ended_well_are_two_jobs() -> None
     assert jobs(job("a", 0, at=None), job("b", 0, at=None, well=True)) == [["a"], ["b"]]
 
 
-def test_where_one_of_them_has_no_clock_their_ends_tell() -> None:
-    assert jobs(job("a", 0, at=None), job("b", 0, at=NOON)) == [["all"]]
-    assert len(jobs(job("a", 0, at=None, well=True), job("b", 0, at=NOON))) == 2
-    assert jobs(job("a", 0, at=None, well=True), job("b", 1, at=NOON)) == [["all"]]
-
-
 def nameless(folder: str, at: float | None, well: bool) -> tuple[list[Event], list[Source]]:
     file = f"{folder}/train.log"
     said = [event(f"step {n}", file, n, "progress", at=at, source_kind="console") for n in (1, 2)]
@@ -82,22 +76,6 @@ def test_jobs_are_told_apart_by_what_their_own_logs_say(kind: str, several: int)
     assert len(jobs(of("a", NOON), of("b", NOON + 999))) == several
 
 
-@pytest.mark.parametrize(
-    ("kind", "several"),
-    [
-        *((k, 2) for k in ("line", "progress", "identity", "exception", "crash", "pattern", "exit")),
-        ("sync", 1),
-        ("notice", 1),
-    ],
-)
-def test_what_shows_when_a_job_lived(kind: str, several: int) -> None:
-    def of(folder: str, at: float) -> tuple[list[Event], list[Source]]:
-        events, sources = job(folder, 0, at=at)
-        return [e._replace(kind=kind) for e in events], sources
-
-    assert len(jobs(of("a", NOON), of("b", NOON + 999))) == several
-
-
 def test_two_pids_in_common_are_one_job_however_far_apart() -> None:
     def parts(pids: tuple[int, ...]) -> list[tuple[list[Event], list[Source]]]:
         made = [job("a", 0, 1), job("b", 0, 1, at=NOON + 9999)]
@@ -106,28 +84,6 @@ def test_two_pids_in_common_are_one_job_however_far_apart() -> None:
     assert jobs(*parts((70, 71))) == [["all"]]
     assert len(jobs(*parts((70, 70)))) == 2
     assert len(jobs(*parts((1, 0)))) == 2
-
-
-def test_what_does_not_speak_goes_with_every_job() -> None:
-    kernel = (
-        [event("x", "host/dmesg.txt", speaker="kernel", source_kind="kernel")],
-        [source("host/dmesg.txt", "kernel")],
-    )
-    assert jobs(job("a", 0), job("b", 0, at=NOON + 9999), kernel) == [["a", "host"], ["b", "host"]]
-
-
-def test_a_launchers_log_is_of_the_one_run_beside_it() -> None:
-    agent = (
-        [event("x", "agent.err", kind="line", rank=0, source_kind="agent", at=NOON + 9999)],
-        [source("agent.err", "agent")],
-    )
-    run = ([*job("a", 0)[0]], [source("a/rank0.log", rank=0, run="none_x")])
-    assert jobs(agent, run) == [["all"]]
-
-
-def test_one_life_has_no_number() -> None:
-    assert numbers(job("a", 0)[0]) == []
-    assert numbers([event(attempt=1), event(attempt=0), event(attempt=1), event()]) == [0, 1]
 
 
 # ── lives of which only a launcher's log tells ───────────────────────────────────────────────────────────────────────
@@ -189,15 +145,6 @@ def test_a_rank_that_goes_on_counting_was_not_requeued() -> None:
     assert requeued(line(1), line(10, "requeued"), line(20, kind="anew", rank=0), count) == [None] * 4
 
 
-def test_numbers_that_files_tell_are_kept() -> None:
-    assert lives(line(1, attempt=4), line(10, "again")) == [4, None]
-
-
-def test_other_files_have_no_number() -> None:
-    other = event("x", "rank0.log", 99, "line")
-    assert lives(line(1), line(10, "again"), other) == [0, 1, None]
-
-
 # ── the attempt of a line without one ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -224,32 +171,6 @@ def test_a_pid_or_a_copy_tells_more_than_the_time() -> None:
     assert in_lives(event("[rank0]: life 1", at=NOON + 50)) == [1]
     twice = event("life 1", attempt=0)
     assert in_lives(event("life 1", at=NOON + 50), twice) == [0]
-
-
-def test_folders_above_the_jobs_own_tell_nothing() -> None:
-    assert jobs(job("top/a", 0), job("top/b", 0, at=NOON + 9999)) == [["top"], ["top"]]
-    names = [p.split("/")[1] for p in _paths(job("top/a", 0), job("top/b", 0, at=NOON + 9999))]
-    assert names == ["a", "b"]
-    mixed = split([], [source("top/a/x.log"), source("other/b/y.log")])
-    assert mixed == {None: ["top/a/x.log", "other/b/y.log"]}
-
-
-def _paths(*parts: tuple[list[Event], list[Source]]) -> list[str]:
-    found = split([e for part in parts for e in part[0]], [s for part in parts for s in part[1]])
-    return [path for paths in found.values() for path in paths]
-
-
-def test_pid_1_is_common_to_all_containers() -> None:
-    made = [job("a", 0, 1), job("b", 0, 1, at=NOON + 9999)]
-    pids = (1, 70)
-    both = [([e._replace(pid=pids[e.rank or 0]) for e in events], files) for events, files in made]
-    assert len(jobs(*both)) == 2
-
-
-def test_a_job_of_which_one_rank_said_goodbye_did_not_end_well() -> None:
-    first, second = job("a", 0, 1, at=None), job("b", 0, 1, at=None)
-    half = ([*second[0], bye(0, file="b/rank0.log")], second[1])
-    assert jobs(first, half) == [["all"]]
 
 
 def numbered(prefix: str, *ranks: int, at: float = NOON) -> tuple[list[Event], list[Source]]:

@@ -69,17 +69,6 @@ def test_a_death_of_another_day_is_another_story() -> None:
     assert order(at(of("storage"), 1 - DAY), new) == ["storage", "host-oom"]
 
 
-def test_of_comparisons_the_better_reasons_go_first_whenever_they_were_printed() -> None:
-    by = [at(pattern(f"step{n}", "hang"), -n, strength="compared", step=n) for n in (0, 1, 2)]
-    for some in itertools.permutations(by):
-        assert order(*some) == ["step0", "step1", "step2"]
-
-
-def test_who_accuses_fewer_ranks_goes_first_and_no_rank_last() -> None:
-    some = [at(pattern(f"of{n}"), None, rank=n, ranks=tuple(range(n))) for n in (3, 1, 0)]
-    assert order(*some) == ["of1", "of3", "of0"]
-
-
 def test_what_another_cause_explains_is_behind() -> None:
     cause = at(pattern("cause", "hang", explains=(explains("effect"),)), 0)
     effect = at(pattern("effect", "host-oom", entity="host"), 5)
@@ -161,19 +150,6 @@ def test_stamps_that_contradict_lines_close_a_circle_and_the_key_decides() -> No
 
 
 # ── where nothing tells the cause ────────────────────────────────────────────────────────────────────────────
-
-
-def suffering(category: str | None, line: int = 1, entity: str = "self", **keys: Any) -> Claim:
-    speaker = keys.pop("speaker", "rank")
-    p = pattern(f"{category}{line}", category, role="symptom", entity=entity, **keys)
-    return claim(p, event(line=line, speaker=speaker, host="a"), ranks=(1,), hosts=("b",))
-
-
-def test_a_failure_without_a_cause_is_of_the_most_telling_kind_and_blames_no_rank() -> None:
-    told = complaint(case(), [suffering("peer-lost", 1), suffering("hang", 2), suffering("hang", 3)])
-    assert told is not None
-    assert (told.pattern.category, told.event.where.line, told.strength) == ("hang", 2, "suffered")
-    assert (told.ranks, told.hosts, told.pids) == ((), (), ())
 
 
 def test_an_exception_that_a_peer_did_not_answer_is_a_lost_peer_or_one_that_was_never_met() -> None:

@@ -61,32 +61,6 @@ def test_addresses_own_file_console_launcher_document() -> None:
     assert quality == [0, 1, 2, 2, 3]
 
 
-def test_of_two_formats_of_one_kernel_log_the_better_stamps_win() -> None:
-    clocks = ("boot", "naive", "absolute", "none")
-    quality = [address_quality(event(file="console.txt", clock=c), SOURCES) for c in clocks]
-    assert quality == sorted(quality)
-
-
-def test_a_pickled_dump_with_frames_is_better_than_a_json_dump_with_lines() -> None:
-    plain = event("dump", "e.json", 1, "recorder", rank=1)
-    framed = event("dump", "trace_1", None, "recorder", rank=1, code="train.py:9")
-    assert [e.where.source for e in merge([plain, framed], SOURCES, Registry()).events] == ["trace_1"]
-
-
-def test_stacks_are_never_copies() -> None:
-    stacks = [event("Thread 1", file, 8, "stack", rank=1) for file in ("a", "b")]
-    assert len(merge(stacks, SOURCES, Registry()).events) == 2
-
-
-def test_files_keep_their_order_and_lines_theirs() -> None:
-    said = [event(str(n), file, line, rank=1) for n, (file, line) in enumerate((("z", 9), ("z", 2), ("a", 1)))]
-    assert [(e.where.source, e.where.line) for e in merge(said, SOURCES, Registry()).events] == [
-        ("z", 2),
-        ("z", 9),
-        ("a", 1),
-    ]
-
-
 def test_a_line_without_a_stamp_has_the_launchers_time_and_its_neighbours_lie_between() -> None:
     """The timeline's lines are changed as the verdict's are: a page that dates one line twice is not believed."""
     step = event("step 8", "rank1.log", 7, rank=1, clock="naive", at=100.0, at_sigma=0.001)

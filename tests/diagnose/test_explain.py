@@ -64,11 +64,7 @@ def test_a_symptom_follows_by_its_role_where_nothing_speaks_against_it() -> None
     root = claim(pattern(), ranks=(1,))
     same, other, nameless = effect(ranks=(1,)), effect(ranks=(0,)), effect()
     told = account(root, [root, same, other, nameless])
-    assert [link.because for link in told.links] == [
-        "the same rank",
-        "another rank of the job",
-        "the same job",
-    ]
+    assert [link.because for link in told.links] == ["the same rank", "another rank of the job", "the same job"]
     assert told.rest == ()
 
 

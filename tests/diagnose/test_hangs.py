@@ -78,18 +78,6 @@ def test_a_row_holds_the_complaint_of_the_rank() -> None:
     assert row(claims=[account]).complaint is account.event and row(claims=[wait, account]).complaint is wait.event
 
 
-def test_a_row_holds_the_place_where_the_rank_waits() -> None:
-    coded = {"code": "a.py:1"}
-    assert row(said(5, kind="stack", fields=coded)).place == ("none", "a.py:1")
-    assert row(said(5, kind="stack", fields=coded | {"collective": "barrier"})).place == ("barrier", "a.py:1")
-    store = claim(WAITED, said(5, text="wait timeout after 10000ms", fields=coded))
-    assert row(claims=[store]).place == ("store.get", "a.py:1")
-    assert row(claims=[claim(WAITED, said(5, fields=coded))]).place is None
-    handler = claim(pattern(), said(5, fields={"interrupted": True}))
-    assert (row(claims=[handler]).stack, row(claims=[handler]).fatal) == (handler.event, None)
-    assert row(said(5, kind="stack", child=True)).stack is None
-
-
 def test_a_stack_that_a_dying_rank_printed_shows_no_hang() -> None:
     dead = [e._replace(at=NOON) for e in exits(r2=-9)]
     late = said(5, kind="stack", at=NOON + 5)
@@ -124,16 +112,6 @@ def ranks_by_group(*events: Event) -> list[tuple[str | None, list[int]]]:
     return [(g.key, g.ranks) for g in groups(*events)]
 
 
-def test_of_several_works_that_timed_out_the_first_is_stuck() -> None:
-    for order in itertools.permutations(
-        ({"seq": "9", "op": "B"}, {"seq": "7", "op": "A", "enqueued": "9"}, {"enqueued": "8"})
-    ):
-        (group,) = groups(*(count(**fields) for fields in order))
-        wait = group.waits[0]
-        assert (wait.seq, wait.event.fields.get("seq"), wait.enqueued) == (7, "7", 9)
-    assert groups(count(seq="7", op="A"), count(seq="5"))[0].waits[0].event.fields["op"] == "A"
-
-
 def test_ranks_wait_in_groups_the_largest_first() -> None:
     events = [count(r, seq="7", pg="1") for r in (2, 0)] + [count(r, seq="3", pg="0") for r in (1, 3, 2)]
     assert ranks_by_group(*events) == [("0", [1, 2, 3]), ("1", [0, 2])]
@@ -145,18 +123,6 @@ def test_ranks_wait_in_groups_the_largest_first() -> None:
     assert ranks_by_group(*unnamed, count(0, seq="7")) == [("1", [0]), ("2", [1])]
     assert (None, [2]) in ranks_by_group(*unnamed, count(2, seq="7"))  # of two groups neither is known to be meant
     assert ranks_by_group(unnamed[0], count(2, seq="7")) == [("1", [0, 2])]
-
-
-@pytest.mark.parametrize(
-    ("seqs", "completed", "first"),
-    [((1, 1), (), True), ((1, 1), (-1, None), True), ((1, 1), (0, 1), False), ((1, 2), (0, 0), False),
-     ((None, None), (0, 0), True), ((None, None), (), False), ((0, 1), (), False)],
-)  # fmt: skip
-def test_the_first_work_of_a_group_never_ended(seqs: Any, completed: Any, first: bool) -> None:
-    rows = {r: watchdogs.Wait(r, count(r), seq) for r, seq in enumerate(seqs)}
-    for r, done in enumerate(completed):
-        rows[r].completed = done
-    assert watchdogs.Group(None, rows).first is first
 
 
 # ── comparisons ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -197,15 +163,6 @@ def test_the_silent_rank_whose_log_is_here_never_arrived_or_vanished() -> None:
     files = {f"r{r}.log": r for r in range(3)}
     assert comparisons._suspects(seen(waits(0, 1, 2), by_source=files, world=4)) == [3]
     assert comparisons._suspects(seen(waits(0, 1), by_source=files, world=4)) == []
-
-
-def test_of_several_silent_ranks_the_one_with_another_last_line_is_named() -> None:
-    def suspects(*texts: str) -> list[int]:
-        return comparisons._suspects(seen(waits(0, 1, 2), *(line(r, text) for r, text in enumerate(texts)), ranks=5))
-
-    same = ["step 5 begins"] * 4
-    assert suspects(*same, "saving the checkpoint") == [4]
-    assert suspects(*same, "step 6 begins") == suspects(*same[:3], "loading", "saving the checkpoint") == [3, 4]
 
 
 @pytest.mark.parametrize(

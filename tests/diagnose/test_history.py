@@ -2,44 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from claims import NOON, case, claim, event, pattern
 from conftest import SAMPLES, solved
 from postmortem.analyze import analyze
-from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.solution import Solution
-from postmortem.model import Event
 from postmortem.report import render_markdown, render_terminal
-from postmortem.say import accounts
-
-RAISED = pattern("raised", title="A Python exception ended a process")
-
-
-def attempt(n: int, outcome: str, root: Claim | None, *events: Event) -> Solution:
-    life = case(*events, ranks=(0, 1))
-    life.attempt = n
-    return Solution(life, outcome, root, root.ranks if root else (), (root,) if root else (), ())
-
-
-def raised(type_: str = "OSError", code: str = "train.py:23") -> Claim:
-    return claim(RAISED, event(type_, at=NOON, rank=1, type=type_, code=code), ranks=(1,))
-
-
-def verdict_on(last: Solution, *earlier: Solution) -> Solution:
-    return replace(last, each=(*earlier, last))
-
-
-def test_a_job_that_fails_in_the_same_way_each_time_states_how_often() -> None:
-    lives = [attempt(n, "incident", raised()) for n in (0, 1, 2)]
-    assert list(accounts.other_attempts(verdict_on(lives[2], *lives[:2]))) == [
-        "It failed three times in the same way, in attempts 0, 1 and 2."
-    ]
-    assert list(accounts.other_attempts(lives[0])) == []
-
 
 # ── samples ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -22,41 +22,6 @@ def seen(p: Pattern, e: Event, **known: Any) -> Claim:
 # ── whom a line speaks of ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_rank_speaks_of_itself() -> None:
-    assert seen(pattern(), event(rank=2)).ranks == (2,)
-    assert seen(pattern(), event(fields={"rank": "5"})).ranks == (5,)
-    assert seen(pattern(), event()).ranks == ()
-
-
-@pytest.mark.parametrize(
-    "fields, ranks",
-    [
-        ({"ranks": "0-2, 5"}, (0, 1, 2, 5)),
-        ({"rank": "3", "peer_rank": "1"}, (1, 3)),  # of two who differ neither is known to be right
-        ({"rank": "3"}, (3,)),
-        ({}, (7,)),  # it speaks of the rank that prints it
-    ],
-)
-def test_a_line_names_ranks(fields: dict[str, str], ranks: tuple[int, ...]) -> None:
-    assert seen(pattern(entity="rank"), event(rank=7, fields=fields)).ranks == ranks
-
-
-KILLED = pattern("killed", "host-oom", entity="pid")
-
-
-def test_a_pid_is_a_rank_by_the_launchers_map() -> None:
-    one = seen(KILLED, event(pid=None, fields={"pid": "32688"}, speaker="kernel"), pids={1: 32688})
-    assert (one.ranks, one.pids) == ((1,), (32688,))
-
-
-def test_a_gpu_is_a_rank_by_its_bus_id() -> None:
-    xid = pattern("xid", "gpu-hardware", entity="gpu")
-    one = seen(xid, event(speaker="kernel", fields={"pci": "0000:48:00"}), by_bus={(None, "4800"): 3})
-    assert (one.gpus, one.ranks) == (("0000:48:00",), (3,))
-    long = seen(xid, event(speaker="kernel", fields={"pci": "00000000:4A:00.0"}))
-    assert long.gpus == ("0000:4a:00",)
-
-
 def test_the_bus_id_may_are_up_to_three_lines_above() -> None:
     xid = pattern("xid", "gpu-hardware", entity="gpu")
     above = ("NVRM: GPU at PCI:0000:48:00", "NVRM: a", "NVRM: b", "the line")
@@ -126,16 +91,8 @@ def raised(line: int = 20, **more: Any) -> Event:
 def named(line: int | None = 20, **more: Any) -> Event:
     more = {"rank": 1} | more
     return event(
-        more.pop("text", "RuntimeError: odd"),
-        more.pop("file", "rank1.log"),
-        line,
-        pattern="out-of-memory",
-        **more,
+        more.pop("text", "RuntimeError: odd"), more.pop("file", "rank1.log"), line, pattern="out-of-memory", **more
     )
-
-
-def test_a_line_with_a_name_of_its_own_is_not_also_any_exception() -> None:
-    assert names(raised(), named()) == ["out-of-memory"]
 
 
 def test_nor_is_an_exception_whose_message_has_a_name_in_a_further_line() -> None:

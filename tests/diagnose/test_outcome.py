@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claims import bye, case, claim, event, exits, pattern, source
+from claims import bye, case, claim, event, exits, pattern
 from postmortem.diagnose import liveness, outcome
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import log_ends
@@ -42,11 +42,6 @@ def test_a_guess_beside_a_job_that_works_is_none() -> None:
 # ── without one ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_run_that_works_or_finished_is_healthy() -> None:
-    assert of(None, events=[worked()]) == "healthy"
-    assert of(None, events=[bye(0)], ranks=(0,)) == "healthy"
-
-
 @pytest.mark.parametrize("severity", ["fatal", "error"])
 def test_a_loud_complaint_is_a_failure_unless_all_finished(severity: str) -> None:
     loud = claim(pattern("l", "hang", role="symptom", severity=severity), event(speaker="launcher"))
@@ -65,28 +60,7 @@ def test_a_stack_or_trouble_without_a_sign_of_attempt_is_no_health() -> None:
     assert of(None, hung, events=[event(speaker="kernel")]) == "healthy"
 
 
-# ── a life that lacks a sign of work ─────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_complaint_of_unknown_words_without_work() -> None:
-    notice = event("ERROR odd", kind="notice", raw_time="12:00", source_kind="console")
-    logs = {"sources": [source("a.log")]}
-    assert of(None, events=[notice], **logs) == "undetermined"
-    benign = pattern("benign", None, role="context")
-    known = event("ERROR odd", pattern="benign")
-    assert of(None, events=[notice, known], patterns=[benign], **logs) == "healthy"
-    assert of(None, events=[notice._replace(speaker="kernel")], **logs) == "healthy"
-
-
 # ── who is seen at work or done ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_sign_of_work_or_a_final_message_is_attempt() -> None:
-    assert liveness.is_alive(case(worked()))
-    assert liveness.is_alive(case(bye(0)))
-    assert not liveness.is_alive(case(said(1)))
-    works = pattern("w", None, role="context", tells=("works",))
-    assert liveness.is_alive(case(event(pattern="w"), patterns=[works]))
 
 
 def test_attempt_after_a_line_is_its_writers_in_the_same_log() -> None:

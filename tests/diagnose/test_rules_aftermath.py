@@ -36,21 +36,6 @@ def test_a_rank_that_dies_and_then_loses_its_peers_is_none() -> None:
     assert fallen(aftermath.peers_lost_before, of_rank(RAISED, 5), of_rank(LOST, 5)) == {}
 
 
-def test_what_another_rank_or_another_log_lost_does_not_count() -> None:
-    assert fallen(aftermath.peers_lost_before, of_rank(LOST, 5, rank=2), of_rank(RAISED, 9)) == {}
-    elsewhere = claim(LOST, event(file="agent.err", line=5, rank=1))
-    assert fallen(aftermath.peers_lost_before, elsewhere, of_rank(RAISED, 9)) == {}
-    nobody = [claim(p, event(file="a.log", line=line)) for p, line in ((LOST, 5), (RAISED, 9))]
-    assert fallen(aftermath.peers_lost_before, *nobody) == {}
-
-
-def test_what_the_kernel_states_or_what_accuses_no_rank_is_no_loss() -> None:
-    kernel = claim(LOST, event(file="rank1.log", line=5, rank=1, speaker="kernel"))
-    assert fallen(aftermath.peers_lost_before, kernel, of_rank(RAISED, 9)) == {}
-    weather = claim(LOST, event(file="rank1.log", line=5, rank=1), role="context")
-    assert fallen(aftermath.peers_lost_before, weather, of_rank(RAISED, 9)) == {}
-
-
 def test_of_a_loss_that_is_a_cause_itself_a_hang_does_not_follow() -> None:
     cause = of_rank(pattern("unreachable", "network"), 5)
     assert fallen(aftermath.peers_lost_before, cause, of_rank(pattern("waits", "hang"), 9)) == {}

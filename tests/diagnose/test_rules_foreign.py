@@ -48,7 +48,6 @@ def test_a_job_that_a_scheduler_ends_after_its_final_messages_hung_at_its_exit()
 WORK = steps(0, 1, 2, 3, at=NOON, at_sigma=0.1)
 UNDATED = kernels()
 WITHIN = kernels(at=NOON + 2, at_sigma=0.1, comm="python3")
-OUTSIDE = kernels(at=NOON - 99999, at_sigma=0.1, comm="python3")
 
 
 def loose(c: Claim, *own: Claim, **known: Any) -> bool:
@@ -91,22 +90,6 @@ def test_an_oom_kill_is_confirmed_out_by_a_rank_that_was_killed() -> None:
     assert not loose(UNDATED, claim(told.pattern, *told.events, ranks=(1,), role="symptom"))
 
 
-# ── what becomes of them ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def roles(seen: Case, loose: Claim, *others: Claim) -> tuple[str, bool]:
-    doubted = foreign.doubted(seen, [loose, *others], [loose])[0]
-    return doubted.role, doubted.guess
-
-
-def test_a_hosts_dated_log_is_believed_where_no_rank_knows_when_the_job_was() -> None:
-    undated = steps(0, 1, 2)
-    assert roles(case(*undated), OUTSIDE) == ("cause", False)
-    assert roles(case(*undated), UNDATED) == ("cause", True)
-    vague = kernels(at=NOON, at_sigma=30.0)
-    assert roles(case(*undated), vague) == ("cause", True)
-
-
 # ── processes ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -114,22 +97,6 @@ def kill(pid: int = 9991, comm: str = "python3", p: Any = OOM, **more: Any) -> C
     own = {name: more.pop(name) for name in ("ranks", "role") if name in more}
     fields = {"pid": str(pid), "comm": comm}
     return claim(p, event("Killed process", "dmesg.txt", speaker="kernel", fields=fields, **more), pids=(pid,), **own)
-
-
-def tasks(victim: int, *pids: int) -> Event:
-    return event(kind="oom-tasks", pid=victim, fields={"tasks": pids}, speaker="kernel")
-
-
-def test_a_kill_among_another_job_is_theirs_if_another_one_was_among_ours() -> None:
-    own = event("pid 101", pid=101)
-    seen = case(own, tasks(9991, 9990, 9991), tasks(102, 101, 102))
-    assert fallen(foreign.in_another_cgroup, seen, kill(9991), kill(102), kill(7)) == {0: "context"}
-
-
-def test_a_pid_that_is_none_of_the_jobs() -> None:
-    assert fallen(foreign.unknown_process, case(ranks=range(4), pids={0: 100, 1: 101}), kill(9991)) == {0: "context"}
-    assert fallen(foreign.unknown_process, case(ranks=range(4), pids={0: 100}), kill(9991)) == {}  # too few are known
-    assert fallen(foreign.unknown_process, case(ranks=()), kill(9991)) == {}
 
 
 def joined(c: Claim, *events: Event, pids: int = 2) -> tuple[int, ...]:

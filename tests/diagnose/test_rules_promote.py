@@ -9,25 +9,12 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules.promote import promoted
 
-SEGFAULT = pattern("segfault", "native-crash", role="confirms", entity="pid", cause_if=("joined", "only-kernel"))
 CANCELLED = pattern("cancelled", "scheduler", role="symptom", entity="job", cause_if=("first-trouble",))
 LOST = pattern("lost", "peer-lost", role="symptom")
 
 
 def roles(seen: Case, *claims: Claim) -> list[str]:
     return [c.role for c in promoted(seen, claims)]
-
-
-def fault(comm: str = "python3", **more: Any) -> Claim:
-    return claim(SEGFAULT, event("segfault", "dmesg.txt", speaker="kernel", comm=comm), **more)
-
-
-def test_what_confirms_becomes_the_cause_of_the_rank_it_is_joined_to() -> None:
-    seen = case(event(), ranks=(0, 1))
-    (c,) = promoted(seen, [fault(ranks=(1,))])
-    assert c.role == "cause"
-    assert c.because == "the process is this rank, and these logs have no better evidence"
-    assert any("segfault" in note for note in seen.notes)
 
 
 # ── the job ran well until somebody ended it ─────────────────────────────────────────────────────────────────────────

@@ -45,10 +45,6 @@ def test_an_exception_of_the_collective_library_is_a_peers_silence(type: str, li
     assert fallen(reading.transport, raised(type, line=line, of=pattern())) == []
 
 
-def test_an_exception_of_the_ranks_own_is_none() -> None:
-    assert fallen(reading.transport, raised("RuntimeError", line="shapes differ")) == []
-
-
 @pytest.mark.parametrize("fields", [{"terminate": "c10::DistBackendError"}, {"what": "[Rank 1] Watchdog caught …"}])
 def test_an_abort_on_an_exception_of_the_collective_library_repeats_it(fields: dict[str, str]) -> None:
     crash = claim(CRASH, event(fields=fields))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claims import bye, case, claim, event, exits, parts, pattern
+from claims import bye, case, claim, event, parts, pattern
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules import survived
 from postmortem.diagnose.rules.view import Rule, View
@@ -71,31 +71,6 @@ def test_a_final_message_below_what_surely_ended_its_process_is_its_shells() -> 
 
 
 LINE = event("next", "a.log", 9, "line")
-
-
-# ── of several ranks on one console one may have ended while the others went on ──────────────────────────────────────
-
-
-def exception(line: int, rank: int | None = None, text: str = "it failed", **more: Any) -> Event:
-    return event(text, "a.log", line, "exception", rank=rank, **more)
-
-
-def ended(*events: Event, line: int = 5) -> bool:
-    c = raised(line)
-    return not fallen(survived.went_on, c, events=[worked(), *events])
-
-
-def test_a_nameless_exception_may_be_the_end_of_a_rank_that_left_with_a_code() -> None:
-    assert ended(*exits(r1=1))
-    assert not ended(*exits(r1=-11))
-    assert not ended(*exits(r1=137))
-    assert not ended()
-
-
-def test_nor_if_it_is_not_the_last_one_there() -> None:
-    assert not ended(*exits(r1=1), exception(7))
-    assert ended(*exits(r1=1), exception(5))
-    assert ended(*exits(r1=1), exception(7, text="ChildFailedError: …"))
 
 
 # ── it finished ──────────────────────────────────────────────────────────────────────────────────────────────────────

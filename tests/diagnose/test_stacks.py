@@ -30,34 +30,12 @@ def test_all_stacks_are_used_and_the_odd_one_comes_first() -> None:
     assert rows[0]["ranks"] == [7] and rows[0]["how"] == "py-spy"
 
 
-def test_what_a_library_does_below_changes_from_look_to_look() -> None:
-    other = ("torch/utils/data/dataloader.py", 1291, "_try_get_data")
-    rows = stacks(case(stack(0, 39, LOADER), stack(1, 39, other, LOADER), ranks=(0, 1)), [])
-    assert [row["ranks"] for row in rows] == [[0, 1]]
-
-
-def test_frames_of_libraries_are_together_and_paths_begin_at_the_package() -> None:
-    (row,) = stacks(case(stack(0, 43, REDUCE), ranks=(0,)), [])
-    below, *own = row["frames"]
-    assert below == {
-        "own": False,
-        "frames": [{"file": "torch/distributed/c10d.py", "line": 90, "function": "all_reduce"}],
-    }
-    assert own[0] == {"file": "train.py", "line": 43, "function": "main", "own": True}
-    assert own[1]["file"] == "train.py"
-
-
 def test_tracebacks_of_time_outs_are_in_for_ranks_that_no_rank_looked_at() -> None:
     """A traceback names the outermost frame first."""
 
     def raised(rank: int, line: int) -> Event:
         frames = (("train.py", 46, "<module>"), ("train.py", line, "main"), REDUCE)
-        fields = {
-            "frames": frames,
-            "own": (True, True, False),
-            "code": f"train.py:{line}",
-            "collective": "barrier",
-        }
+        fields = {"frames": frames, "own": (True, True, False), "code": f"train.py:{line}", "collective": "barrier"}
         return event("RuntimeError: timed out", f"r{rank}.log", 9, "exception", rank=rank, fields=fields)
 
     rows = stacks(case(raised(0, 24), raised(1, 30), ranks=(0, 1)), [])

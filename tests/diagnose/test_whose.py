@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import pytest
-
 from claims import event, library, pattern, source
 from postmortem.diagnose import failures, numbering
 from postmortem.model import Event
@@ -24,97 +22,10 @@ def of_files(*names: str, votes: dict[str, int] | None = None, world: int | None
 # ── numbers in names ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("word", ["rank", "r", "proc", "p", "process"])
-def test_a_word_that_numbers_ranks(word: str) -> None:
-    assert of_files(f"{word}0", f"{word}_1", f"{word}1") == [0, None, 1]
-    assert of_files(f"{word}0") == [None]
-    assert of_files(f"{word}1", f"{word}2") == [None, None]  # not all are there
-
-
-@pytest.mark.parametrize("word", ["worker", "gpu", "task", "t", "actor"])
-def test_a_word_that_may_number_parts_of_a_node(word: str) -> None:
-    assert of_files(f"{word}-0", f"{word}-1") == [0, 1]
-    assert of_files(f"{word}-0", f"{word}-1", world=8) == [None, None]
-    assert of_files(f"{word}-0", f"{word}-1", world=2) == [0, 1]
-
-
-@pytest.mark.parametrize(
-    "word",
-    [
-        "attempt",
-        "run",
-        "epoch",
-        "step",
-        "part",
-        "seed",
-        "job",
-        "node",
-        "host",
-        "trial",
-        "version",
-        "shard",
-        "try",
-    ],
-)
-def test_a_word_that_numbers_something_else(word: str) -> None:
-    assert of_files(f"{word}0", f"{word}1", world=2) == [None, None]
-    assert of_files(f"{word}0", f"{word}1", votes={f"{word}1": 1}) == [0, 1]  # but a file says so itself
-
-
-def test_a_word_that_says_nothing_needs_the_size_of_the_job() -> None:
-    assert of_files("go.0", "go.1") == [None, None]
-    assert of_files("go.0", "go.1", world=2) == [0, 1]
-    assert of_files("go.0", "go.1", world=3) == [None, None]
-    assert of_files("go.0", "go.1", votes={"go.0": 0}) == [0, 1]
-
-
-def test_what_a_file_says_otherwise_decides() -> None:
-    assert of_files("rank0", "rank1", votes={"rank0": 1}) == [None, None]
-    assert of_files("rank3", "rank5", votes={"rank3": 3}) == [None, None]
-    assert of_files("rank3", "rank5", votes={"rank3": 3, "rank5": 5}) == [3, 5]
-    assert of_files("rank0", "rank1", world=1) == [None, None]
-
-
-def test_one_file_for_each_number() -> None:
-    assert of_files("rank0", "rank00", "rank1") == [None, None, None]
-    assert of_files("rank123456", "rank0") == [None, None]
-
-
 def test_two_numbers_that_disagree_name_nobody() -> None:
     assert of_files("rank0.p1", "rank1.p0") == [None, None]
     assert of_files("rank0.p0", "rank1.p1") == [0, 1]
     assert of_files("node0.rank0", "node0.rank1") == [0, 1]
-
-
-def test_only_logs_in_which_ranks_speak() -> None:
-    assert of_files("rank0", "rank1", kind="kernel") == [None, None]
-    assert of_files("rank0", "rank1", kind="json-lines") == [0, 1]
-
-
-def test_writers_of_a_common_log() -> None:
-    def of(names: tuple[str, ...], world: int | None = None, said: dict[str, int] | None = None) -> dict[str, int]:
-        votes = {n: Counter({(said or {})[n]: 1}) if n in (said or {}) else Counter[int]() for n in names}
-        return numbering.of_names(votes, world)
-
-    assert of(("pod-0", "pod-1"), 2) == {"pod-0": 0, "pod-1": 1}
-    assert of(("pod-0", "pod-1"), 8) == {}
-    assert of(("pod-0", "pod-1")) == {}
-    assert of(("pod-0", "pod-1"), None, {"pod-1": 1}) == {"pod-0": 0, "pod-1": 1}
-    assert of(("rank-0", "rank-1")) == {"rank-0": 0, "rank-1": 1}
-
-
-def test_what_lines_say_of_their_own_rank() -> None:
-    stems = {"a.log": "a"}
-    own = [event(file="a.log", kind=k, rank=1) for k in ("identity", "line", "progress", "finished", "exception")]
-    worker = event(file="a.log", kind="line", fields={"said_worker": 1})
-    others = [
-        event(file="a.log", kind="pattern", rank=2),
-        event(file="a.log", kind="line", rank=2, reported_by="agent"),
-        event(file="a.log", kind="line", rank=2, quoted=True),
-        event(file="b.log", kind="line", rank=2),
-        event(file="a.log", kind="line"),
-    ]
-    assert numbering.votes_of([*own, worker, *others], stems) == {"a": Counter({1: 6})}
 
 
 # ── tracebacks without a name ────────────────────────────────────────────────────────────────────────────────────────
