@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
+import textwrap
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -101,6 +104,15 @@ def _cloudwatch(lines: Lines) -> str:
     return json.dumps({"events": events, "nextForwardToken": "f/1"}, indent=4)
 
 
+def _csv(lines: Lines) -> str:
+    """A table from a log viewer; a record of several lines is one quoted field."""
+    out = io.StringIO()
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow(["@timestamp", "level", "message"])
+    rows.writerows([_z(line), "info", line] for line in _records(lines))
+    return out.getvalue()
+
+
 def _logfmt(lines: Lines) -> str:
     return _joined([f"time={_z(line)} level=info msg={json.dumps(line)}" for line in _records(lines)])
 
@@ -116,6 +128,23 @@ def _loguru(lines: Lines) -> str:
         time = {"repr": f"{line.at:%Y-%m-%d %H:%M:%S.%f}+00:00", "timestamp": line.at.timestamp()}
         record = {"message": line.split("\n")[0], "time": time, "level": {"name": "INFO", "no": 20}, "extra": {}}
         out.append(json.dumps({"text": line + "\n", "record": record}))
+    return _joined(out)
+
+
+def _cri_cut(lines: Lines) -> str:
+    """containerd cuts long lines into pieces with the flag P; here at 100 characters."""
+    out = []
+    for line in lines:
+        *pieces, rest = [line[at : at + 100] for at in range(0, len(line), 100)] or [""]
+        out += [*(f"{_z(line)} stderr P {piece}" for piece in pieces), f"{_z(line)} stderr F {rest}"]
+    return _joined(out)
+
+
+def _docker_cut(lines: Lines) -> str:
+    out = []
+    for line in lines:
+        *pieces, rest = textwrap.wrap(line, 120, drop_whitespace=False, replace_whitespace=False) or [""]
+        out += [json.dumps({"log": log, "stream": "stderr", "time": _z(line)}) for log in (*pieces, rest + "\n")]
     return _joined(out)
 
 
@@ -151,9 +180,11 @@ ENVELOPES: dict[str, Wrap] = {
     "kubectl logs --timestamps": _each(lambda line: f"{_z(line)} {line}"),
     "kubectl logs --prefix": _each(lambda line: f"[pod/{line.host}/pytorch] {line}"),
     "/var/log/pods of containerd": _each(lambda line: f"{_z(line)} stderr F {line}"),
+    "containerd, lines cut": _cri_cut,
     "docker's json-file": _each(
         lambda line: json.dumps({"log": line + "\n", "stream": "stderr", "time": _z(line)})
     ),
+    "docker's json-file, lines cut": _docker_cut,
     "docker compose logs": _each(lambda line: f"{line.host}-1  | {line}"),
     "honcho": _each(lambda line: f"{line.at:%H:%M:%S} train.1 | {line}"),
     "GNU parallel --tag": _each(lambda line: f"config-a.yaml\t{line}"),
@@ -168,6 +199,7 @@ ENVELOPES: dict[str, Wrap] = {
     "Cloud Logging, newest first": _json_array_newest_first,
     "CloudWatch": _cloudwatch,
     "Loki, lines newest first": lambda lines: _joined([f"{_z(line)}\t{line.host}\t{line}" for line in lines][::-1]),
+    "a table": _csv,
     "logfmt": _logfmt,
     "structlog": _structlog,
     "loguru": _loguru,

@@ -82,6 +82,22 @@ def test_evidence_is_the_line_of_the_file(tmp_path: Path) -> None:
     assert document["ledger"] == {"bytes": len(text), "scanned": len(text), "skipped": []}
 
 
+def test_a_row_of_a_table_over_several_lines_has_the_number_of_each() -> None:
+    text = f'time,level,message\n2026-11-20T21:20:00Z,info,up\n2026-11-20T21:20:01Z,error,"failed\n{TRACE}"\n'
+    assert [n for n, _ in shown(text)] == [2, 3, 4, 5, 6, 7]
+
+
+def test_a_cut_line_is_one_line() -> None:
+    stamp = "2026-11-20T21:20:00.000000000Z"
+    text = f"{stamp} stderr P Value\n{stamp} stdout F step 1\n{stamp} stderr F Error: x\n"
+    assert shown(text) == [(2, f"{stamp} stdout F step 1"), (1, f"{stamp} stderr F ValueError: x")]
+    logs = [("up\n", "stderr"), ("Value", "stderr"), ("step 1\n", "stdout"), ("Error: x\n", "stderr")]
+    docker = of_json(*({"log": log, "stream": stream} for log, stream in logs))
+    assert shown(docker) == [(1, "up"), (3, "step 1"), (2, "ValueError: x")]
+    without_line_ends = of_json({"log": "up", "stream": "stderr"}, {"log": "step 1", "stream": "stderr"})
+    assert shown(without_line_ends) == [(1, "up"), (2, "step 1")], "another collector's records are whole lines"
+
+
 def test_two_ranks_in_one_export_do_not_mix() -> None:
     rows = [
         {"msg": f"{line} of {rank}" if "Error" in line else line, "rank": rank}
@@ -96,6 +112,8 @@ def test_plain_consoles_stay_as_they_are() -> None:
     for path in sorted(SAMPLES.rglob("*")):
         if path.suffix in (".log", ".err", ".out") and not path.read_bytes().startswith(b"{"):
             assert unwrapped(path.read_bytes()) is None, path
+    row = "Trainable params: 874" + " " * 59
+    assert unwrapped("".join(f"{row}\n  {i} rows of weights\n" for i in range(20))) is None, "a table on a terminal"
     # Bunyan's printer passes on records that it cannot read: two on one line, at the head of the file
     record = '{"name": "ltr", "rank": 1, "msg": "worker started"}'
     lines = [f"[2026-11-22T15:13:{n:02}.040Z]  INFO: ltr/22892 on bn-4: progress (rank=1, step={n})" for n in range(20)]
@@ -113,7 +131,7 @@ def test_nothing_in_a_log_is_a_mark() -> None:
     st.lists(
         st.sampled_from(
             ['{"msg": "a"}', '{"msg": "a', "[", "]", "{", "}", '{"log": "x", "stream": "o"}', 'a="b" msg=c', "", "\x1b]9;", '"',
-             '2026,"x', "2026-11-20T21:20:00Z stderr P x", '{"values": [[1]], "stream": {}}', "\r", "é" * 90]
+             "time,message", '2026,"x', "2026-11-20T21:20:00Z stderr P x", '{"values": [[1]], "stream": {}}', "\r", "é" * 90]
         )
     ),
     st.sampled_from(["\n", ",\n", ""]),

@@ -8,6 +8,8 @@ None raises on content: a line that is not a record passes unchanged.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +26,8 @@ HELD = 32 << 20  # of an export that is read whole, or of a log that is turned a
 TRIES = 20_000  # objects without a record, after which a document is given up
 MOST_OUTSIDE = 400  # characters outside of objects at the begin of a document
 EFFORT = 6  # times the size of a document that may be read: an object that contains records is read twice
+
+MULTILINE = 1 << 20  # of one row of a table
 
 Numbered = tuple[int, str]
 
@@ -90,18 +94,67 @@ def returned(lines: Iterator[Numbered]) -> Iterator[Group]:
         yield [Logical(last, held)]
 
 
-def _records(lines: Iterator[Numbered], load: Callable[[str], records.Record | None]) -> Iterator[Group]:
-    """One record a line."""
-    for number, text in lines:
-        record = load(text)
-        if record is None or records.body_of(record) is None:
-            yield [Logical(number, text)]
+def _group(record: records.Record | None, number: int, text: str) -> Group:
+    """The lines of a record, or the text that is none."""
+    if record is None or records.body_of(record) is None:
+        return [Logical(number, text)]
+    facts = records.facts(record)
+    return [Logical(number, line.text, facts, line.lead) for line in records.texts(record)]
+
+
+# ── lines that a container runtime cut into pieces, of 16 KiB by default ────────────────────────────────────────
+
+Piece = tuple[str, bool, Group, int]  # the stream; whether its line goes on; the lines; the length of their prefix
+
+
+def _joined(pieces: Iterator[Piece]) -> Iterator[Group]:
+    """The groups, with the pieces of each cut line joined."""
+    begun: dict[str, Group] = {}  # by stream
+    for stream, goes_on, group, prefix in pieces:
+        if head := begun.pop(stream, None):
+            joined = head[-1]._replace(text=head[-1].text + group[0].text[prefix:])
+            group = [*head[:-1], joined, *group[1:]]
+        if goes_on and sum(len(line.text) for line in group) < LINE:
+            begun[stream] = group
         else:
-            facts = records.facts(record)
-            yield [Logical(number, line.text, facts, line.lead) for line in records.texts(record)]
+            yield group
+    yield from begun.values()
 
 
-json_lines = partial(_records, load=records.load)
+def _of_docker(lines: Iterator[Numbered]) -> Iterator[Piece]:
+    ends = False  # other collectors write no line ends
+    for number, text in lines:
+        record = records.load(text)
+        body = record.get("log") if record is not None and "stream" in record else None
+        ended = not isinstance(body, str) or body.endswith("\n")
+        ends = ends or (ended and body is not None)
+        yield str(record and record.get("stream")), ends and not ended, _group(record, number, text), 0
+
+
+def json_lines(lines: Iterator[Numbered]) -> Iterator[Group]:
+    """One record a line. Docker's daemon cuts a long line into records without a line end."""
+    return _joined(_of_docker(lines))
+
+
+_CRI = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d) (std(?:out|err)) ([FP])(?: |$)")
+
+
+def is_cut_by_cri(lines: list[str]) -> bool:
+    """Whether containerd or CRI-O wrote the file and cut lines of it."""
+    found = [m[2] for line in lines if (m := _CRI.match(line))]
+    return "P" in found and len(found) * 10 > len(lines) * 9
+
+
+def _of_cri(lines: Iterator[Numbered]) -> Iterator[Piece]:
+    for number, text in lines:
+        m = _CRI.match(text)
+        shown = text.replace(f" {m[1]} P ", f" {m[1]} F ", 1) if m else text
+        yield (m[1] if m else ""), bool(m and m[2] == "P"), [Logical(number, shown)], m.end() if m else 0
+
+
+def cri(lines: Iterator[Numbered]) -> Iterator[Group]:
+    """The lines of containerd's log; a piece with the flag P goes on in the next piece of its stream."""
+    return _joined(_of_cri(lines))
 
 
 # ── exports: records as one JSON document ───────────────────────────────────────────────────────────────────
@@ -176,7 +229,7 @@ def _lines_of(record: records.Record, text: str, at: int, end: int, number: int)
         yield Logical(known[line.field], line.text, facts, line.lead)
 
 
-# ── key=value ───────────────────────────────────────────────────────────────────────────────────
+# ── key=value, and tables ───────────────────────────────────────────────────────────────────────────────────
 
 _PAIR = re.compile(r'([A-Za-z_@][\w.@/-]{0,60})=("(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|[^\s"\']*)(?: +|$)')
 
@@ -196,7 +249,9 @@ def _pairs(text: str) -> dict[str, object] | None:
     return found if at == len(text) and not found.keys().isdisjoint(("msg", "message", "event")) else None
 
 
-logfmt = partial(_records, load=_pairs)
+def logfmt(lines: Iterator[Numbered]) -> Iterator[Group]:
+    """Each line as its fields `key=value`."""
+    return (_group(_pairs(text), number, text) for number, text in lines)
 
 
 def is_logfmt(lines: list[str]) -> bool:
@@ -204,6 +259,45 @@ def is_logfmt(lines: list[str]) -> bool:
     some = lines[:40]
     pairs = sum(1 for line in some if _pairs(line) is not None)
     return pairs >= 3 and pairs * 3 >= len(some)
+
+
+def table(lines: list[str]) -> Framer | None:
+    """The reader of a table (CSV) with columns for times and messages in its header; None for others."""
+    for delimiter in (",", ";", "\t"):
+        names = [name.strip().strip('"') for name in lines[0].split(delimiter)]
+        wide = 2 <= len(names) <= 64 and len(lines[0]) < 2000
+        if wide and records.body_of(dict.fromkeys(names, "")) and any(n in records.NAMES["times"] for n in names):
+            return partial(_rows, delimiter=delimiter)
+    return None
+
+
+def _rows(lines: Iterator[Numbered], delimiter: str) -> Iterator[Group]:
+    names: list[str] = []
+    for number, row in _whole_rows(lines):
+        try:
+            cells = next(csv.reader(io.StringIO(row), delimiter=delimiter), [])
+        except csv.Error:
+            cells = []
+        if not names:
+            names = [cell.strip() for cell in cells]
+        elif len(cells) != len(names):
+            yield [Logical(number + i, text) for i, text in enumerate(row.split("\n"))]
+        else:
+            group = _group(dict(zip(names, cells, strict=True)), number, row)
+            first = row.count("\n", 0, max(0, row.find(group[0].text[:60].replace('"', '""')))) if group else 0
+            most = row.count("\n")
+            yield [line._replace(number=number + min(first + i, most)) for i, line in enumerate(group)]
+
+
+def _whole_rows(lines: Iterator[Numbered]) -> Iterator[Numbered]:
+    """Rows of a table. A quoted field may contain line ends."""
+    for first, text in lines:
+        held, size, quotes = [text], len(text), text.count('"')
+        while quotes % 2 and size <= MULTILINE and (more := next(lines, None)):
+            held.append(more[1])
+            size += len(more[1]) + 1
+            quotes += more[1].count('"')
+        yield first, "\n".join(held)
 
 
 def is_descending(stamps: Iterable[Stamp | None], lines: int) -> bool:

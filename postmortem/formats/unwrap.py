@@ -4,6 +4,8 @@ r"""A log that a collector wrapped: its lines as they were printed, each with th
     [ {                                                                  a pretty-printed export, newest first
         "textPayload": "[rank1]: ValueError: ..."
     level=info msg="[rank2]: step 20"                                  logfmt
+    time,host,message                                                  a table with fields of several lines
+    2026-11-22T07:07:03Z stderr P begin of a line                      containerd and Docker cut lines at 16 KiB
     [36m(Worker pid=7)[0m ready                                         a paste that lost its escape bytes
 
 The first 64 KiB decide. The stages behind read plain lines; `marks` has the fields of the record in front of
@@ -154,6 +156,7 @@ def _framer(text: str) -> Framer | None:
     if start in ("{", "[") or any(line.startswith('{"') for line in lines[:FIRST]):
         framer = _json(text, lines)
     framer = framer or (framing.logfmt if framing.is_logfmt(lines) else None)
+    framer = framer or (framing.cri if framing.is_cut_by_cri(lines) else framing.table(lines))
     if framer is None:
         some = lines[:SOME]
         backwards = framing.is_descending((times.find(line[:48]) for line in some), len(some))
