@@ -27,6 +27,9 @@ import pytest
 
 import postgres
 
+# Arrow's own allocator reserves 1 GiB of addresses at once, which tests with a limit of memory count.
+os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 

@@ -129,7 +129,7 @@ def _request_stack(r: Rank, folder: Path) -> str:
 
 def preload() -> None:
     """Import the analysis while there is time: then a verdict takes a moment, on a busy host too."""
-    for name in ("analyze", "align.steps", "diagnose", "privacy.events", "report.json", "system.output"):
+    for name in ("analyze", "align.steps", "diagnose", "privacy.timeline", "report.json", "system.output"):
         import_module(f"postmortem.{name}")
 
 
