@@ -82,6 +82,7 @@ _ORDINARY: dict[str, frozenset[str] | None] = {
     "kernel": frozenset({"worked", "finished", "pid", "exit"}),  # of the programs in a journal
     "run": frozenset({"pid", "exit"}),  # the journal of `postmortem run`
 }
+_LOST_BLOCK = bytes(512)  # a file system that lost power has the size of a file, and not its last block
 _LOCAL_RANK = regex.compile(r"\blocal_rank: ?(\d{1,4})\b")
 
 
@@ -113,6 +114,8 @@ def parse(
         events += found if kinds is None else [e for e in found if e.kind in kinds]
         if kinds is None and len(scanned.samples) == 1 and scanned.bytes <= cut_excerpts.MOST:
             events += guard.events(None, cut_excerpts.parse, source, scanned.samples[0].text, style)
+    if scanned.samples and scanned.samples[-1].text.rstrip().endswith(_LOST_BLOCK):
+        guard.note("the log ends in a block of NUL bytes, as after a host that lost power")
     events = own_verdict.without(events)
     events = guard.call(events, lambda: _together(events, library, guard))
     return sorted(events, key=lambda e: (e.where.line or 0, e.kind, e.pattern or ""))

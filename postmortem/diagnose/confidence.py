@@ -29,7 +29,7 @@ def _is_specific(case: Case, root: Claim) -> bool:
     """Whether an end names its kind: a crash does, an exit code of the program's own does not, and a SIGKILL only
     where a kernel log would show the OOM killer."""
     end = endings.reported(root.event)
-    if root.pattern.category == "python-exception":
+    if root.pattern.category == "python-exception" or (end is not None and end.kind == "own"):
         return False
     return end is None or end.kind != "kill" or case.has_kernel_log
 

@@ -217,7 +217,9 @@ def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
 def _is_specific(c: Claim) -> bool:
     """Whether its pattern names a failure. An abort of the job, or a launcher's report of a failed process, is below an
     exception, and no line of its message."""
-    reported = c.pattern.stands_for and c.pattern.entity == "rank"
+    reported = c.pattern.stands_for and (
+        c.pattern.entity == "rank" or (c.pattern.severity == "warning" and not c.pattern.tells)
+    )
     return not (c.pattern.generic or reported or c.tells("aborts")) and (c.accuses or c.pattern.on == "exception")
 
 

@@ -73,11 +73,11 @@ def _is_one_process(events: Sequence[Event], library: Library) -> bool:
 
 def _different_errors(own: Sequence[Event], library: Library) -> list[int]:
     """The lines of errors that ended the program, each followed by a different one: a process that appends to a file
-    (nohup.out) exits once. Errors that alternate are those of several processes."""
+    (nohup.out) exits once. Errors that alternate are those of several processes; a launcher repeats that of its child."""
     ends: dict[int, str] = {}
     for e in own:
         pattern = library.get(e.pattern)
-        if pattern is not None and pattern.role == "cause":
+        if pattern is not None and pattern.role == "cause" and not e.fields.get("wrapper"):
             if e.fields.get("frames") and not e.fields.get("chained") and liveness.uncaught(e):
                 ends[_last_line(e)] = str(e.fields.get("type"))
             elif "end" in pattern.tells:

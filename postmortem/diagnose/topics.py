@@ -10,6 +10,7 @@ from the errors right above.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -32,7 +33,15 @@ def named(case: Case, root: Claim) -> Claim:
     if not root.pattern.topic:
         return root
     found = next(filter(None, map(of, _lines(case, root))), "")
+    if found == "hang" and _is_own_class(root):
+        return root
     return replace(root, pattern=replace(root.pattern, category=found)) if found else root
+
+
+def _is_own_class(root: Claim) -> bool:
+    """Whether the exception is of a class of the program: `FeatureStoreError: fetch timed out` is no hang."""
+    kind = str(root.event.fields.get("type") or "RuntimeError").rpartition(".")[2]
+    return "Timeout" not in kind and not hasattr(builtins, kind) and not kind.startswith("Dist")
 
 
 def _lines(case: Case, root: Claim) -> Iterator[str]:

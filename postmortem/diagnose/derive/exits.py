@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from postmortem.diagnose import endings, liveness, order
+from postmortem.diagnose import endings, liveness, order, topics
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.endings import Ending
+from postmortem.formats.lineform import gist
 from postmortem.model import Event
 from postmortem.model.digits import number
 
@@ -25,6 +26,10 @@ PATTERNS = {
     "stop": "rank-exit-signalled",
     "own": "rank-exit-without-reason",
 }
+AFTER_ERROR = "rank-exit-after-error"
+ABOVE = 40  # lines between an error and the launcher's report of the exit
+NEXT = 4  # lines: so near even a complaint without the word error counts
+VICTIMS = ("hang", "peer-lost", "rendezvous")  # complaints about other ranks
 PATIENCE_S = 25.0  # torchrun kills what does not obey SIGTERM within 30 s
 
 
@@ -36,7 +41,7 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     found: list[Claim] = []
     for rank, end in sorted(case.ends.items()):
         if rank not in caused and end.stated_by is not None and _is_evidence(case, rank, end, rank in explained):
-            found += _claim(case, rank, end, end.stated_by)
+            found += _claim(case, rank, end, end.stated_by, claims)
     return [_reduced(case, c, found) for c in found] or told(case, claims)
 
 
@@ -96,7 +101,7 @@ def _is_evidence(case: Case, rank: int, end: Ending, explained: bool) -> bool:
     return end.kind == "limit" or (not explained and end.kind in ("crash", "own"))
 
 
-def _claim(case: Case, rank: int, end: Ending, event: Event) -> list[Claim]:
+def _claim(case: Case, rank: int, end: Ending, event: Event, claims: Sequence[Claim]) -> list[Claim]:
     host = event.host or case.registry.host_of.get(rank)
     counters = [
         e for e in (*case.of_kind("counter"), *case.telling("oom-count")) if host in (None, e.host) or not e.host
@@ -107,7 +112,45 @@ def _claim(case: Case, rank: int, end: Ending, event: Event) -> list[Claim]:
         return []
     hosts, pids = (host,) if host else (), (event.pid,) if event.pid else ()
     because = f"the launcher reported {end} for rank {rank}"
-    return [Claim(p, p.role, (*full, event), (rank,), hosts, (), pids, case.attempt, because, p.strength)]
+    claim = Claim(p, p.role, (*full, event), (rank,), hosts, (), pids, case.attempt, because, p.strength)
+    return [_with_error(case, claim, claims) if end.kind == "own" else claim]
+
+
+def _with_error(case: Case, c: Claim, claims: Sequence[Claim]) -> Claim:
+    """The claim with the last error above the report that no other rank wrote, and the category of that error."""
+    p = case.library.get(AFTER_ERROR)
+    error = _error_above(case, c.event, c.ranks)
+    if p is None or error is None:
+        return c
+    here = [x for x in claims if x.role == "symptom" and any(e.where == error.where for e in x.events)]
+    known = next((x.pattern.stands_for or x.pattern.category or "" for x in here), "")
+    if known in VICTIMS:
+        return c
+    text = str(error.fields.get("line") or gist(error.text))
+    code = c.event.fields.get("exitcode")
+    error = error._replace(fields={**error.fields, "line": text, "exitcode": code})
+    category = known or topics.of(text) or p.category
+    return replace(c, pattern=replace(p, category=category, topic=""), events=(error, *c.events))
+
+
+def _error_above(case: Case, report: Event, ranks: Sequence[int]) -> Event | None:
+    """The last error in the lines above, with no work below it."""
+    end = report.where.line or 0
+    near = [x for x in case.by_source[report.where.source] if end - ABOVE <= (x.where.line or 0) < end]
+    near = [x for x in near if case.rank_of(x) in (*ranks, None)]
+    worked = max((x.where.line or 0 for x in near if x.kind in ("worked", "progress")), default=0)
+    known = {x.where: p for x in near if (p := case.library.get(x.pattern)) is not None}
+    others = {where for where, p in known.items() if p.role == "context" or p.entity in ("pid", "rank", "job")}
+    errors = [
+        x
+        for x in near
+        if x.kind == "exception"
+        or x.fields.get("cries")
+        or x.where in known
+        or (x.kind == "notice" and end - (x.where.line or 0) <= NEXT)
+    ]
+    own = [x for x in errors if (x.where.line or 0) > worked and x.where not in others and x.speaker not in OTHERS]
+    return max((x for x in own if not x.fields.get("wrapper")), key=lambda x: x.where, default=None)
 
 
 # ── stops and kills by the launcher ─────────────────────────────────────────────────────────────────────────
@@ -169,7 +212,8 @@ def told(case: Case, claims: Sequence[Claim]) -> list[Claim]:
         if end.kind != "clean" and _unaccounted(case, c, end, _complaints(claims, c.pattern.generic)):
             kind = end.kind if end.kind in PATTERNS else "own"
             event = c.event._replace(fields=dict(c.event.fields) | {"exitcode": end.code})
-            return _as(case, PATTERNS[kind], c, event, f"{c.event.where} reports {end}")
+            found = _as(case, PATTERNS[kind], c, event, f"{c.event.where} reports {end}")
+            return [_with_error(case, x, claims) if kind == "own" else x for x in found]
     lost = next((c for c in claims if c.tells("lost") and len(c.ranks) == 1), None)
     return (
         _as(case, "rank-vanished", lost, lost.event, f"{lost.event.where}: the raylet lost its process") if lost else []
