@@ -134,6 +134,35 @@ def test_a_box_of_rich_is_a_traceback() -> None:
     assert (event.fields["code"], event.rank, event.where.line) == ("data.py:10", 1, 14)
 
 
+TASK = """\
+(Worker pid=22891) worker 1 pid 22891 ready
+(Worker pid=22891) rank 1 batch 0 sum 3.0
+(Worker pid=22890) rank 2 batch 0 sum 3.0
+Traceback (most recent call last):
+  File "/opt/train/r.py", line 22, in <module>
+    print("results", ray.get([w.run.remote() for w in ws]))
+ray.exceptions.RayTaskError(ManifestError): ray::Worker.run() (pid=22891, ip=192.0.2.2, actor_id=a55477cc)
+                      ~~~^^^^^^^^^
+KeyError: 'price'
+
+The above exception was the direct cause of the following exception:
+
+ray::Worker.run() (pid=22891, ip=192.0.2.2, actor_id=a55477cc, repr=<r.Worker object at 0x7fdb3c0ed9d0>)
+           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/opt/train/r.py", line 11, in price
+    except KeyError as e: raise ManifestError(f"row {row['id']} of shard {s.rank} is not usable") from e
+ManifestError: row 21 of shard 1 is not usable
+"""
+
+
+def test_an_exception_that_rays_driver_shows_is_the_actors(tmp_path: Path) -> None:
+    event = next(e for e in read_text(TASK) if e.kind == "exception" and "wrapper" not in e.fields)
+    assert event.fields["line"] == "ManifestError: row 21 of shard 1 is not usable"
+    assert (event.fields["code"], event.pid) == ("r.py:11", 22891)
+    (tmp_path / "driver.log").write_text(TASK)
+    assert analyze([str(tmp_path)]).document["verdict"]["culprit"]["ranks"] == [1]
+
+
 def test_a_traceback_below_a_loggers_error_is_the_loggers() -> None:
     trace = 'Traceback (most recent call last):\n  File "/srv/warm.py", line 7, in <module>\n    store.wait(keys)\n'
     for level, rank in (("error    ", 1), ("info     ", None)):

@@ -285,12 +285,15 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
     }
     fields |= {name: True for name, flag in flags.items() if flag}
     rank = _reported_rank(excerpt)
-    if rank is not None:
+    pid = _reported_pid(excerpt, bool(reading.frames)) if rank is None else None
+    if rank is not None or pid is not None:
         fields["reported_by"] = "parent"
     elif reading.exception.envelope.rank is None and (logger := excerpt.logger()) is not None:
         rank = logger.rank
         fields |= {"writer": logger.writer} if logger.writer else {}
-    event = excerpt.event("exception", reading.exception, severity="fatal", fields=fields, end=reading.last, rank=rank)
+    event = excerpt.event(
+        "exception", reading.exception, severity="fatal", fields=fields, end=reading.last, rank=rank, pid=pid
+    )
     return event if event.time is not None else timed(event, excerpt.envelope.stamp)
 
 
@@ -345,4 +348,14 @@ def _reported_rank(excerpt: Excerpt) -> int | None:
     for n, text in enumerate(reversed(excerpt.before)):
         if m := (n < 3 and _REGEXES["remote"].search(text)) or _REGEXES["spawn"].search(text):
             return number(m["rank"])
+    return None
+
+
+def _reported_pid(excerpt: Excerpt, framed: bool) -> int | None:
+    """The process that raised, where Ray's driver shows the exception of an actor."""
+    for line in islice(excerpt.preceding(), 40):
+        if m := _REGEXES["ray-actor"].search(line.text):
+            return number(m["pid"])
+        if framed and _REGEXES["end-of-task"].search(line.text):
+            return None
     return None
