@@ -150,6 +150,7 @@ CONDITIONS: tuple[tuple[dict[str, Any], Callable[[Any], bool]], ...] = (
 )
 
 
+@pytest.mark.slow
 def test_conditions_of_the_timeline_select_rows_of_its_pages() -> None:
     pages = [("timeline", {**LOGS, "limit": 500, "after": after}) for after in (0, 25, 50)]
     asked = [("timeline", {**LOGS, **condition}) for condition, _ in CONDITIONS]
@@ -168,6 +169,7 @@ def test_conditions_of_the_timeline_select_rows_of_its_pages() -> None:
     assert times == sorted(times) and len(tee["rows"]) == 1
 
 
+@pytest.mark.slow
 def test_lines_of_a_packed_member_are_found_by_their_address(tmp_path: Path) -> None:
     """A collector's archive with a compressed file in it, compressed once more."""
     with tarfile.open(tmp_path / "bundle.tar.gz", "w:gz") as archive:
@@ -191,6 +193,7 @@ def test_lines_of_a_packed_member_are_found_by_their_address(tmp_path: Path) -> 
     assert near["lines"] == numbered[82:85] and head["lines"] == numbered[:3] and tail["lines"] == numbered[-4:]
 
 
+@pytest.mark.slow
 def test_reports_and_the_history_answer_without_the_logs(jobs: Path, tmp_path: Path) -> None:
     """The fingerprint of a verdict leads to the earlier incident, and to the note on what helped."""
     pytest.importorskip("sqlalchemy")
@@ -225,6 +228,7 @@ def test_reports_and_the_history_answer_without_the_logs(jobs: Path, tmp_path: P
     assert none["rows"] == [] and there["rows"] == same["rows"]
 
 
+@pytest.mark.slow
 def test_a_question_does_not_create_tables(jobs: Path, tmp_path: Path) -> None:
     """Clients run tools that only read without asking anyone."""
     pytest.importorskip("sqlalchemy")
@@ -236,6 +240,7 @@ def test_a_question_does_not_create_tables(jobs: Path, tmp_path: Path) -> None:
     assert store.read_bytes() == b"" and list(tmp_path.glob("fleet.db*")) == [store]
 
 
+@pytest.mark.slow
 def test_two_runs_are_compared() -> None:
     good, bad = "healthy-torchrun/logs", "bad-label-one-rank/logs"
     where = {"paths": [bad], "where": "rank2.log:end"}
@@ -250,6 +255,7 @@ def test_two_runs_are_compared() -> None:
     assert any("label 4711 outside" in text for text in window["lines"])
 
 
+@pytest.mark.slow
 def test_a_case_is_cached_until_a_file_changes(jobs: Path) -> None:
     """Only `analyze` and `diff` look for changes."""
     shutil.copytree(SAMPLES / "healthy-two-hosts" / "logs", jobs / "16")
@@ -406,6 +412,7 @@ def test_only_files_below_the_roots_are_read(beside: Path) -> None:
 
 
 @needs("root")
+@pytest.mark.slow
 def test_a_private_file_of_another_user_is_refused_to_a_superuser_too(jobs: Path) -> None:
     own = jobs / "17" / "node-a" / "diary.log"
     own.write_text("[rank0]: RuntimeError: dear diary\n")
@@ -419,6 +426,7 @@ def test_a_private_file_of_another_user_is_refused_to_a_superuser_too(jobs: Path
     assert found["brief"]["culprit"]["ranks"] == [3]
 
 
+@pytest.mark.slow
 def test_a_root_may_be_a_link_and_two_roots_have_full_names(jobs: Path, tmp_path: Path) -> None:
     alias, other = tmp_path / "alias", tmp_path / "others"
     alias.symlink_to(jobs)
@@ -440,6 +448,7 @@ def test_a_root_may_be_a_link_and_two_roots_have_full_names(jobs: Path, tmp_path
     assert sorted(found) == [str(jobs / "17"), str(other / "18")]
 
 
+@pytest.mark.slow
 def test_answers_stay_small_however_large_the_logs_are(tmp_path: Path) -> None:
     """Lines of a megabyte, ten thousand failures, 300 folders, 90 settings that differ."""
     wide = "x" * 1_000_000
@@ -617,7 +626,10 @@ def raw(slow: Path) -> Iterator[Raw]:
     server.process.communicate()
 
 
-@pytest.mark.parametrize("number", [0, signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in SIGNALS)])
 def test_the_end_of_the_client_or_of_the_server_ends_the_reader(raw: Raw, number: int) -> None:
     """0: the client closes the pipe."""
     raw.call(2, "analyze", {"paths": ["."]})
@@ -637,6 +649,7 @@ def test_the_end_of_the_client_or_of_the_server_ends_the_reader(raw: Raw, number
     assert b"Traceback" not in stderr and (number or stderr == b"")
 
 
+@pytest.mark.slow
 def test_stdout_has_the_protocol_alone(hostile: Path) -> None:
     """Every line is a message, also after noise."""
     server = Raw(hostile)
@@ -656,6 +669,7 @@ def test_stdout_has_the_protocol_alone(hostile: Path) -> None:
     assert out == b""
 
 
+@pytest.mark.slow
 def test_a_missing_extra_and_a_missing_root_are_reported(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['mcp'] = None\n"

@@ -205,6 +205,7 @@ def test_addresses_come_from_a_file_or_the_environment(tmp_path: Path) -> None:
     assert notify.addresses([], {}) == []
 
 
+@pytest.mark.slow
 def test_analyze_ends_the_same_with_and_without_a_server(server: Server, tmp_path: Path) -> None:
     """A message goes out, and with a history the second one reports the first failure."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "POSTMORTEM_NOTIFY": f"slack+{server.url}/hooks/{TOKEN}"}

@@ -153,6 +153,7 @@ def test_regex_that_does_not_end_on_a_short_line(name: str, tmp_path: Path) -> N
     assert document["verdict"]["outcome"] != "healthy"
 
 
+@pytest.mark.slow
 def test_every_command_reports_it_in_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     own = folder(tmp_path, OWN.replace("role: cause", 'role: "\\e[31m\\e]0;pwned\\a"'))
     for words in (["patterns", "lint"], ["patterns", "list"], ["analyze", "."]):
@@ -176,6 +177,7 @@ def fresh(path: Path) -> list[str]:
     return [p.title for p in load(path).patterns.values() if not shipped(p)]
 
 
+@pytest.mark.slow
 def test_second_start_opens_no_pattern_file_and_sees_a_changed_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,6 @@ each file through every lint."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 
 import jsonschema
 import pytest
@@ -18,32 +17,21 @@ from postmortem.system import resources
 from postmortem.workshop import lint, trial
 
 LIBRARY = load()
-TRIALS = list(trial.trials(LIBRARY))
 FILES = sorted((ROOT / "patterns").rglob("*.yaml"))
 
 
-@pytest.mark.parametrize("family", sorted({p.family for p in LIBRARY.patterns.values()}))
-def test_examples_and_lints(family: str) -> None:
-    patterns = {p.id for p in LIBRARY.patterns.values() if p.family == family}
-    assert not [
-        (str(one), why) for one in TRIALS if one.pattern.id in patterns and (why := trial.failure(one, LIBRARY))
-    ]
-    quick = [one for one in lint.LINTS if one.name != "regex-is-linear"]
-    assert not [remark for pattern_id in patterns for remark in remarks(pattern_id, quick)]
+# Lints that measure time or compile each gate alone; test_scan_engine.py compiles and measures all gates together.
+SLOW = {"regex-is-linear": pytest.mark.release, "gate-compiles": pytest.mark.slow, "gate-is-cheap": pytest.mark.slow}
+LINTS = [pytest.param(one, id=one.name, marks=SLOW.get(one.name, ())) for one in lint.LINTS]
 
 
-def remarks(pattern_id: str, lints: Iterable[lint.Lint]) -> list[str]:
-    found = ((one, text) for one in lints for text in one.check(LIBRARY[pattern_id], LIBRARY))
-    return [f"{pattern_id}: {one.name}: {text} ({one.fix})" for one, text in found]
+def test_every_example_is_read_as_its_file_states() -> None:
+    assert not [(str(one), why) for one in trial.trials(LIBRARY) if (why := trial.failure(one, LIBRARY))]
 
 
-@pytest.mark.release
-@pytest.mark.slow
-def test_no_line_stops_a_regex() -> None:
-    """The one lint that measures time: half of what all lints cost together."""
-    (linear,) = (one for one in lint.LINTS if one.name == "regex-is-linear")
-    slow = [remark for pattern_id in LIBRARY.patterns for remark in remarks(pattern_id, [linear])]
-    assert not slow, "\n".join(slow)
+@pytest.mark.parametrize("one", LINTS)
+def test_no_pattern_has_a_remark(one: lint.Lint) -> None:
+    assert not [f"{p.id}: {text} ({one.fix})" for p in LIBRARY.patterns.values() for text in one.check(p, LIBRARY)]
 
 
 def test_every_file_fits_the_schema() -> None:

@@ -148,6 +148,7 @@ def test_limits_hold() -> None:
         loads(P2 + b"N.", Limits(input=3))
 
 
+@pytest.mark.slow
 def test_bombs_are_refused_in_a_small_process() -> None:
     """In 1 GiB of address space, and a few seconds each."""
     code = (

@@ -42,6 +42,7 @@ def test_small_inputs_get_one_process_and_no_input_gets_more_than_there_are_proc
     assert pool.workers_for([10 << 30]) == 1, "one file is one task"
 
 
+@pytest.mark.slow
 def test_bad_items_are_named_and_cost_no_neighbor(monkeypatch: pytest.MonkeyPatch) -> None:
     """A death, a fault, a hang, starvation and an exception among forty items in bundles."""
     monkeypatch.setattr(pool, "DEADLINE", 2.0)

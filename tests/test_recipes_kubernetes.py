@@ -108,6 +108,7 @@ def test_job_runs_even_if_its_logs_cannot_be_written(tmp_path: Path) -> None:
     assert job.communicate(timeout=30)[0].endswith("out\n") and job.returncode == 7
 
 
+@pytest.mark.slow
 def test_sigterm_reaches_the_job(tmp_path: Path) -> None:
     """A shell that is pid 1 does not forward signals: the job would be killed at the end of the grace period."""
     wait = "trap 'sleep 1; echo stopping; exit 5' TERM; echo ready; while :; do sleep 0.1; done"

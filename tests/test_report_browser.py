@@ -59,7 +59,7 @@ def test_it_opens_without_a_request_an_error_or_a_sideways_scroll(
 def test_injections_do_nothing_in_a_browser(browser: Browser, tmp_path: Path) -> None:
     """Payloads in all fields, others on each page: the elements are those of the same document with harmless words."""
     words = tuple(f"word{place}" for place in range(len(PAYLOADS)))
-    for start in range(0, len(PAYLOADS), 8):
+    for start in range(0, len(PAYLOADS), 15):
         hostile, harmless = (
             Counter(opened(browser, tmp_path, mixed(start, texts)).evaluate(ELEMENTS)) for texts in (PAYLOADS, words)
         )
@@ -132,6 +132,7 @@ def large() -> Case:
     return case
 
 
+@pytest.mark.slow
 def test_a_thousand_ranks_are_a_heat_map_below_the_pinned_culprit(browser: Browser, tmp_path: Path) -> None:
     """128 folded hosts, each as tall as a lane, once moved the important one off the screen."""
     page = opened(browser, tmp_path, large(), viewport={"width": 1280, "height": 900})
@@ -189,6 +190,7 @@ def test_a_thousand_ranks_fit_on_eight_pages_of_paper(browser: Browser, tmp_path
     assert 2 <= pages <= 8
 
 
+@pytest.mark.slow
 def test_no_width_scrolls_sideways(browser: Browser, tmp_path: Path) -> None:
     """On half a screen, 710 to 1,000 pixels, the tables of ranks and clocks were wider than the page."""
     case = large()
@@ -223,6 +225,7 @@ def test_the_verdict_of_a_thousand_ranks_is_in_the_first_bytes_of_the_page() -> 
 # ── finding and reading ─────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_few_tab_stops_are_before_the_timeline(browser: Browser, tmp_path: Path) -> None:
     """Lists of links are one stop each, with arrow keys inside."""
     for case in (*map(load, NAMES), large()):
@@ -239,6 +242,7 @@ def test_few_tab_stops_are_before_the_timeline(browser: Browser, tmp_path: Path)
     assert page.evaluate("document.activeElement.hash") == page.locator("nav a").nth(1).get_attribute("href")
 
 
+@pytest.mark.slow
 def test_search_finds_folded_text_and_lines_of_the_timeline(browser: Browser, tmp_path: Path) -> None:
     page = opened(browser, tmp_path, load("oom"))
     page.keyboard.press("/")
@@ -257,6 +261,7 @@ def test_search_finds_folded_text_and_lines_of_the_timeline(browser: Browser, tm
     assert page.locator("#said").inner_text() == ""
 
 
+@pytest.mark.slow
 def test_the_theme_is_stored_and_applied_before_the_first_paint(browser: Browser, tmp_path: Path) -> None:
     context = browser.new_context(color_scheme="light")
     path = tmp_path / "report.html"

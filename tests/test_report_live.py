@@ -62,6 +62,7 @@ def test_keys_move_over_lanes_and_events(browser: Browser, tmp_path: Path) -> No
     assert page.evaluate("document.activeElement.type") == "search"
 
 
+@pytest.mark.slow
 def test_a_link_shows_a_colleague_the_same_window_filter_and_event(browser: Browser, tmp_path: Path) -> None:
     page = opened(browser, tmp_path, many(64, 20))
     page.get_by_role("button", name="Culprit").click()
@@ -78,6 +79,7 @@ def test_a_link_shows_a_colleague_the_same_window_filter_and_event(browser: Brow
     assert state(again) == link
 
 
+@pytest.mark.slow
 def test_filters_show_a_count_and_escape_removes_them(browser: Browser, tmp_path: Path) -> None:
     case = many(16, 5)
     page = opened(browser, tmp_path, case)

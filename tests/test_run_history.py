@@ -46,7 +46,7 @@ def rows(where: Path) -> list[dict[str, Any]]:
         return found
 
 
-@pytest.mark.parametrize("way", ["option", "variable"])
+@pytest.mark.parametrize("way", ["option", pytest.param("variable", marks=pytest.mark.slow)])
 def test_a_success_is_stored_without_a_message(tmp_path: Path, way: str) -> None:
     store = tmp_path / "fleet.db"
     options = ("--history", str(store)) if way == "option" else ()
@@ -64,6 +64,7 @@ def test_a_success_is_stored_without_a_message(tmp_path: Path, way: str) -> None
     assert rows(store) == [row]  # it is known already
 
 
+@pytest.mark.slow
 def test_a_failure_is_stored_only_by_its_analysis(tmp_path: Path) -> None:
     store = tmp_path / "fleet.db"
     raising = [sys.executable, "-c", "print('step 1', flush=True)\nraise ValueError('label 4711')"]
@@ -104,6 +105,7 @@ def test_a_store_that_hangs_is_left_behind(
     assert "not filed in the history: it took longer than 1 s" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_signal_while_a_success_is_stored_does_not_change_the_exit_code(tmp_path: Path) -> None:
     path = tmp_path / "fleet.db"
     with opened(str(path), make=True):

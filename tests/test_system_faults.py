@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postmortem import report
@@ -44,7 +44,9 @@ def shell(line: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&- >&- 2>&-", "2>/dev/full"])
+@pytest.mark.parametrize(
+    "closed", ["2>/dev/full", "<&- >&- 2>&-", *(pytest.param(one, marks=pytest.mark.slow) for one in ("2>&-", ">&-"))]
+)
 def test_a_closed_output_does_not_cost_the_report(closed: str, tmp_path: Path) -> None:
     target = tmp_path / "report.html"
     done = shell(f"{{python}} -m postmortem analyze {{logs}} --output {target} {closed}")
@@ -130,6 +132,7 @@ if "--multiprocessing-fork" in sys.argv:
 """
 
 
+@pytest.mark.slow
 def test_a_worker_finds_its_channel_while_another_is_slow_to_end(tmp_path: Path) -> None:
     """On a busy host a worker that waits for the disk ends late after SIGTERM. Its neighbor, still starting, looked
     for the lock of a channel that was closed already: 1 in 11,000 tests."""
@@ -215,6 +218,7 @@ def test_a_log_of_returns_has_lines(tmp_path: Path) -> None:
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.recursive(st.text() | st.none() | st.floats(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
 def test_no_value_of_a_json_text_controls_a_terminal(value: Any) -> None:
     """`jq -r` prints the content of a string, not its JSON form."""

@@ -94,6 +94,7 @@ def test_quiet_prints_only_errors(here: Path, capfd: pytest.CaptureFixture[str])
     assert "no such file" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_binary_data_is_not_written_to_a_terminal() -> None:
     ours, theirs = pty.openpty()
     words = [sys.executable, "-m", "postmortem", "analyze", LOGS, "--format", "parquet"]
