@@ -96,12 +96,14 @@ def test_a_signal_gives_the_partial_report(name: str, code: int, tmp_path: Path)
 
 
 STARTING = """
-import signal, sys
+import os, signal, sys, time
 from multiprocessing.popen_spawn_posix import Popen
 from postmortem.__main__ import main
 real = Popen._launch
 def launch(self, process):
     real(self, process)
+    while "FIRST" in os.environ and not os.path.exists(os.environ["FIRST"]):
+        time.sleep(0.01)
     signal.raise_signal(signal.{name})
 Popen._launch = launch
 sys.argv = ["postmortem", "analyze", sys.argv[1], "--output", sys.argv[2], "--jobs", "2"]
