@@ -123,34 +123,45 @@ def _with_error(case: Case, c: Claim, claims: Sequence[Claim]) -> Claim:
     if p is None or error is None:
         return c
     here = [x for x in claims if x.role == "symptom" and any(e.where == error.where for e in x.events)]
-    known = next((x.pattern.stands_for or x.pattern.category or "" for x in here), "")
-    if known in VICTIMS:
-        return c
     text = str(error.fields.get("line") or gist(error.text))
-    code = c.event.fields.get("exitcode")
-    error = error._replace(fields={**error.fields, "line": text, "exitcode": code})
+    known = next((x.pattern.stands_for or x.pattern.category or "" for x in here), "")
     category = known or topics.of(text) or p.category
+    if category in VICTIMS:
+        return c
+    error = error._replace(fields={**error.fields, "line": text, "exitcode": c.event.fields.get("exitcode")})
     return replace(c, pattern=replace(p, category=category, topic=""), events=(error, *c.events))
 
 
 def _error_above(case: Case, report: Event, ranks: Sequence[int]) -> Event | None:
     """The last error in the lines above, with no work below it."""
+    near = _lines_above(case, report, ranks)
+    others = {x.where for x in near if _is_about_others(case, x)}
+    own = [x for x in near if x.where not in others and _is_error(case, x, report.where.line or 0)]
+    last = max(own, key=lambda x: x.where, default=None)
+    worked_on = last and any(x.kind in ("worked", "progress") and x.where >= last.where for x in near)
+    return None if worked_on else last
+
+
+def _lines_above(case: Case, report: Event, ranks: Sequence[int]) -> list[Event]:
+    """The events close above a report of these ranks, and of no other rank."""
     end = report.where.line or 0
-    near = [x for x in case.by_source[report.where.source] if end - ABOVE <= (x.where.line or 0) < end]
-    near = [x for x in near if case.rank_of(x) in (*ranks, None)]
-    worked = max((x.where.line or 0 for x in near if x.kind in ("worked", "progress")), default=0)
-    known = {x.where: p for x in near if (p := case.library.get(x.pattern)) is not None}
-    others = {where for where, p in known.items() if p.role == "context" or p.entity in ("pid", "rank", "job")}
-    errors = [
-        x
-        for x in near
-        if x.kind == "exception"
-        or x.fields.get("cries")
-        or x.where in known
-        or (x.kind == "notice" and end - (x.where.line or 0) <= NEXT)
-    ]
-    own = [x for x in errors if (x.where.line or 0) > worked and x.where not in others and x.speaker not in OTHERS]
-    return max((x for x in own if not x.fields.get("wrapper")), key=lambda x: x.where, default=None)
+    near = [x for x in case.by_source[report.where.source] if 0 < end - (x.where.line or 0) <= ABOVE]
+    return [x for x in near if case.rank_of(x) in (*ranks, None)]
+
+
+def _is_about_others(case: Case, x: Event) -> bool:
+    """Whether a line is a launcher's, or no failure by its pattern."""
+    p = case.library.get(x.pattern)
+    return x.speaker in OTHERS or (p is not None and (p.role == "context" or p.entity in ("pid", "rank", "job")))
+
+
+def _is_error(case: Case, x: Event, end: int) -> bool:
+    """Whether a line reports an error; right above the end a complaint without the word counts, too."""
+    if x.fields.get("wrapper"):
+        return False
+    if x.kind == "notice" and end - (x.where.line or 0) <= NEXT:
+        return True
+    return x.kind == "exception" or bool(x.fields.get("cries")) or case.library.get(x.pattern) is not None
 
 
 # ── stops and kills by the launcher ─────────────────────────────────────────────────────────────────────────
@@ -210,14 +221,18 @@ def told(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     claims = [c for c in claims if not (_job_went_on(case, c) or _after_the_job(case, c))]
     for c, end in _reported_ends(claims):
         if end.kind != "clean" and _unaccounted(case, c, end, _complaints(claims, c.pattern.generic)):
-            kind = end.kind if end.kind in PATTERNS else "own"
-            event = c.event._replace(fields=dict(c.event.fields) | {"exitcode": end.code})
-            found = _as(case, PATTERNS[kind], c, event, f"{c.event.where} reports {end}")
-            return [_with_error(case, x, claims) if kind == "own" else x for x in found]
+            return _of_report(case, c, end, claims)
     lost = next((c for c in claims if c.tells("lost") and len(c.ranks) == 1), None)
     return (
         _as(case, "rank-vanished", lost, lost.event, f"{lost.event.where}: the raylet lost its process") if lost else []
     )
+
+
+def _of_report(case: Case, c: Claim, end: Ending, claims: Sequence[Claim]) -> list[Claim]:
+    kind = end.kind if end.kind in PATTERNS else "own"
+    event = c.event._replace(fields=dict(c.event.fields) | {"exitcode": end.code})
+    found = _as(case, PATTERNS[kind], c, event, f"{c.event.where} reports {end}")
+    return [_with_error(case, x, claims) if kind == "own" else x for x in found]
 
 
 def _reported_ends(claims: Sequence[Claim]) -> list[tuple[Claim, Ending]]:
