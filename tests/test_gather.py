@@ -381,3 +381,15 @@ def test_no_descriptor_and_no_process_is_left() -> None:
     before = held()
     list(here.collected(job="x"))
     assert held() == before
+
+
+def test_a_command_line_that_quotes_an_error_is_no_failure(tmp_path: Path) -> None:
+    quoted = "import time; time.sleep(60)  # RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 8 GiB total)"
+    with subprocess.Popen([sys.executable, "-c", quoted]) as process:
+        try:
+            words = [sys.executable, "-m", "postmortem", "collect", "-o", str(tmp_path / "host.tar.zst")]
+            subprocess.run(words, capture_output=True, timeout=100, cwd=tmp_path)
+        finally:
+            process.kill()
+    found = document(tmp_path / "host.tar.zst")
+    assert found["sources"] and not [f for f in found["findings"] if f["pattern"] == "cuda-out-of-memory"]

@@ -139,8 +139,9 @@ def _hit(source: Source, hit: Hit, style: Style, library: Library) -> Iterator[E
 
 
 def _applies(pattern: Pattern, source: Source, excerpt: Excerpt) -> bool:
-    """Whether a pattern is one for this source: a kernel line in a console must look like one."""
-    if not pattern.sources or source.kind in pattern.sources:
+    """Whether a pattern is one for this source: a kernel line in a console must look like one, and a command line in a
+    process table (`python -c "raise …"`) reports no error."""
+    if source.kind in pattern.sources or (not pattern.sources and source.kind != "process-table"):
         return True
     return "kernel" in pattern.sources and excerpt.envelope.kernel
 
