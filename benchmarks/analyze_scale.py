@@ -98,7 +98,7 @@ def child_analyze(path: str, jobs: int) -> dict[str, Any]:
     pool.tune()
     incident = analyze([path], Options(workers=jobs))
     page = len(report.render_html(incident).encode())
-    return {"verdict": incident.document["verdict"], "page": page, "events": len(incident.timeline.events)}
+    return {"verdict": incident.document["verdict"], "page": page, "events": len(incident.timeline)}
 
 
 def child_dask(path: str) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def child_dask(path: str) -> dict[str, Any]:
         parent = time.process_time() - before
         workers = sum(client.run(time.process_time).values())
     verdict = incident.document["verdict"]
-    events = len(incident.timeline.events)
+    events = len(incident.timeline)
     return {"verdict": verdict, "page": page, "events": events, "parent": parent, "workers": workers}
 
 

@@ -56,7 +56,7 @@ class Tally:
 
     def add(self, world: World, seed: int) -> None:
         timeline = align(world.events)
-        raw, sigma = world.errors(list(timeline.events))
+        raw, sigma = world.errors(timeline.events)
         rows: dict[str, list[Any]] = {}
         for clock in timeline.clocks:
             rows.setdefault(clock.host or "", []).append(clock)

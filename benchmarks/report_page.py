@@ -22,7 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from postmortem import report
+from postmortem.model.frame import of_columns
 
 SIZES = ("64:5000", "1024:100000", "4096:1000000")
 ZERO = 1795209228.704
@@ -30,18 +33,13 @@ CULPRIT = 37
 LIMITS = {64: 500_000, 1024: 1_500_000, 4096: 5_000_000}
 
 
-@dataclass(frozen=True)
-class Frames:
-    table: list[tuple[Any, ...]]
-
-    def columns(self, ordered: bool = True) -> list[tuple[Any, ...]]:
-        return list(zip(*self.table, strict=True))
+COLUMNS = ("time", "sigma", "host", "rank", "kind", "severity", "pattern", "text", "source", "line", "clock")
 
 
 @dataclass(frozen=True)
 class Case:
     document: dict[str, Any]
-    timeline: Frames | None
+    timeline: pd.DataFrame | None
 
 
 def host(rank: int) -> str:
@@ -88,7 +86,7 @@ def job(ranks: int, events: int) -> Case:
             rows.append((moment, 0.5, host(rank), rank, "timeout", "error", delayed, text, source, steps + 40, "naive"))
     kill, oom = "Memory cgroup out of memory: Killed process 29502 (python3)", "kernel-oom-killed-process"
     rows.append((ZERO, 0.4, host(CULPRIT), None, "kill", "fatal", oom, kill, f"{host(CULPRIT)}/dmesg.txt", 81, "boot"))
-    return Case(document(ranks, rows), Frames(rows))
+    return Case(document(ranks, rows), of_columns(dict(zip(COLUMNS, zip(*rows, strict=True), strict=True)), len(rows)))
 
 
 def document(ranks: int, rows: list[tuple[Any, ...]]) -> dict[str, Any]:
@@ -254,7 +252,7 @@ def main(sizes: list[str]) -> int:
             took = time.perf_counter() - start
             length = len(page.encode())
             block = re.search(r'id="postmortem-events">(.*?)</script>', page, re.DOTALL)
-            held = len(case.timeline.table) if case.timeline else 0
+            held = 0 if case.timeline is None else len(case.timeline)
             packed = len(block[1]) / 1000 if block else 0
             print(
                 f"{ranks:,} ranks, {held:,} events: {length / 1000:,.0f} kB, {packed:,.0f} kB of it events, "

@@ -30,6 +30,8 @@ _FIRST, _LAST = 1e8, 7e9  # 1973 to 2191: stamps without a year are kept as of 1
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    import pandas as pd
+
     from postmortem.align import Timeline
     from postmortem.privacy import Redactor
 
@@ -77,8 +79,8 @@ class Incident:
 
     document: Document
     """The incident document, plain values that `json.dumps` takes"""
-    timeline: Timeline = field(repr=False)
-    """All events on one clock; `timeline.frame()` gives them as a pandas frame"""
+    timeline: pd.DataFrame = field(repr=False, compare=False)
+    """All events on one clock: a row per event, columns as in `postmortem.model.frame`"""
     interrupted: bool = False
     """Whether an interrupt (Ctrl-C) cut the reading short"""
     as_written: bool = False
@@ -173,7 +175,7 @@ def _timeline(events: list[Event], ledger: Ledger, options: Options) -> tuple[Ti
     try:
         timeline = align(events)
     except Exception as error:
-        timeline = Timeline(tuple(e for e in events if e.kind != "sync"), ())
+        timeline = Timeline.of([e for e in events if e.kind != "sync"])
         ledger = _with_loss(ledger, "the alignment of the clocks", error)
     return _within(timeline, ledger, options)
 
@@ -186,15 +188,13 @@ def _diagnose(evidence: Evidence, library: Library, options: Options) -> Inciden
     timeline, interrupted = evidence.timeline, evidence.interrupted
     if not options.redact:
         document, timeline = _concluded(timeline, evidence, library, options)
-        return Incident(document, timeline, interrupted, as_written=True)
+        return Incident(document, timeline.frame, interrupted, as_written=True)
     redactor = Redactor()
     for source in evidence.sources:
         redactor.path(source.path)
-    timeline = replace(timeline, events=without_secrets(timeline.events, redactor))
-    document, timeline = _concluded(timeline, evidence, library, options)
+    document, timeline = _concluded(without_secrets(timeline, redactor), evidence, library, options)
     cleaned = cast(Document, redactor.document(document))
-    timeline = replace(timeline, events=for_the_report(timeline.events, redactor))
-    return Incident(cleaned, timeline, interrupted, redacted=True, redactor=redactor)
+    return Incident(cleaned, for_the_report(timeline.frame, redactor), interrupted, redacted=True, redactor=redactor)
 
 
 def _within(timeline: Timeline, ledger: Ledger, options: Options) -> tuple[Timeline, Ledger]:
@@ -204,15 +204,16 @@ def _within(timeline: Timeline, ledger: Ledger, options: Options) -> tuple[Timel
         return timeline, ledger
     low = float("-inf") if options.since is None else options.since
     high = float("inf") if options.until is None else options.until
-    times = [e.at for e in timeline.events if e.at is not None]
-    if times and not any(low <= at <= high for at in times):
+    times = timeline.frame["time"]
+    inside = times.between(low, high)
+    if times.notna().any() and not inside.any():
         bounds = {"since": options.since, "until": options.until}
         span = " and ".join(f"{name} {_utc(t)}" for name, t in bounds.items() if t is not None)
-        dated = [at for at in times if _FIRST < at < _LAST]
-        extent = f"run from {_utc(min(dated))} to {_utc(max(dated))}" if dated else "have no dates"
+        dated = times[times.between(_FIRST, _LAST)]
+        extent = "have no dates" if dated.empty else f"run from {_utc(dated.min())} to {_utc(dated.max())}"
         row: Skipped = {"path": WINDOW, "bytes": 0, "reason": f"no event {span}; the logs {extent}", "lost": True}
-        return replace(timeline, events=()), {**ledger, "skipped": [row, *ledger["skipped"]]}
-    return replace(timeline, events=tuple(e for e in timeline.events if e.at is None or low <= e.at <= high)), ledger
+        return replace(timeline, frame=timeline.frame[:0]), {**ledger, "skipped": [row, *ledger["skipped"]]}
+    return replace(timeline, frame=timeline.frame[inside | times.isna()]), ledger
 
 
 def _utc(moment: float) -> str:

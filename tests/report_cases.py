@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice, repeat
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
+
+from postmortem.model.frame import of_columns, plain
 
 DATA = Path(__file__).parent / "data" / "report"
 NAMES = ("oom", "undetermined", "healthy")
@@ -46,30 +50,29 @@ PAYLOADS = (
 )
 
 
-@dataclass(frozen=True)
-class Frames:
-    """A timeline for a report."""
-
-    table: list[tuple[Any, ...]]
-
-    def columns(self, ordered: bool = True) -> list[tuple[Any, ...]]:
-        return list(zip(*self.table, strict=True)) or [()] * 11
+COLUMNS = ("time", "sigma", "host", "rank", "kind", "severity", "pattern", "text", "source", "line", "clock")
 
 
 @dataclass(frozen=True)
 class Case:
     document: dict[str, Any]
-    timeline: Frames | None = None
+    timeline: pd.DataFrame | None = None
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        """The rows of the timeline as values of COLUMNS."""
+        assert self.timeline is not None
+        return list(zip(*(plain(self.timeline[name]) for name in COLUMNS), strict=True))
 
 
 def load(name: str) -> Case:
     document = json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
     events = DATA / f"{name}.events.json"
-    return Case(document, frames(json.loads(events.read_text())) if events.exists() else None)
+    return Case(document, framed(json.loads(events.read_text())["rows"]) if events.exists() else None)
 
 
-def frames(events: dict[str, Any]) -> Frames:
-    return Frames([tuple(row) for row in events["rows"]])
+def framed(rows: Sequence[Sequence[Any]]) -> pd.DataFrame:
+    return of_columns(dict(zip(COLUMNS, zip(*rows, strict=True), strict=False)), len(rows))
 
 
 def poisoned(text: str) -> Case:
@@ -96,7 +99,7 @@ def _poisoned(texts: Iterator[str]) -> Case:
         row[:] = [
             next(texts) if isinstance(value, str) and place != severity else value for place, value in enumerate(row)
         ]
-    return Case(_filled(document, texts), frames(events))
+    return Case(_filled(document, texts), framed(events["rows"]))
 
 
 def _filled(value: Any, texts: Iterator[str]) -> Any:

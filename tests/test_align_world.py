@@ -37,7 +37,7 @@ def clocks_of(timeline: Timeline) -> dict[str, list[Clock]]:
 
 def errors(world: World, timeline: Timeline) -> dict[str, tuple[float, float, bool]]:
     """Host -> error at the crash against what all share, stated sigma, aligned."""
-    raw, sigma = world.errors(list(timeline.events))
+    raw, sigma = world.errors(timeline.events)
     rows = clocks_of(timeline)
     good = {h: all(c.state == "aligned" for c in rows[h]) for h in raw}
     shared = float(np.median([raw[h] for h in raw if good[h]] or [0.0]))

@@ -57,7 +57,7 @@ def test_neither_order_nor_names_decide(case: Path) -> None:
     names = rng.sample(sorted(load().patterns), len(load().patterns))
     assert verdict(sources, events, Library({n: load()[n] for n in names}, load().digest)) == expected, "library"
     timeline = align(events)
-    shuffled = replace(timeline, events=tuple(rng.sample(timeline.events, len(timeline.events))))
+    shuffled = Timeline.of(rng.sample(timeline.events, len(timeline.events)), timeline.clocks, timeline.corrections)
     assert of_timeline(shuffled, sources) == expected, "events"
     new = renamed(s.path for s in sources)
     moved_files = sorted((replace(s, path=new[s.path]) for s in sources), key=lambda s: s.path)

@@ -23,6 +23,7 @@ from postmortem import report
 from postmortem.analyze import Incident, analyze
 from postmortem.diagnose.wording import INHERITED, iso
 from postmortem.fleet.history.rows import uid
+from postmortem.model.frame import to_events
 
 SYNTHETIC = Path(__file__).parent / "incidents" / "synthetic"
 CASES = sorted(p.parent for folder in (SAMPLES, SYNTHETIC) for p in folder.glob("*/truth.json"))
@@ -196,7 +197,7 @@ def named(request: str, document: dict[str, Any]) -> set[int]:
 def double_times(incident: Incident) -> Iterator[str]:
     """Yield lines with different times in the evidence, in the timeline and in the chain."""
     at: dict[tuple[str, int | None], set[str | None]] = defaultdict(set)
-    for e in incident.timeline.events:
+    for e in to_events(incident.timeline, {}):
         at[e.where.source, e.where.shown].add(iso(e.at) if e.at_sigma <= INHERITED else None)
     for place, times in at.items():
         if len(times) > 1 and place[1] is not None:

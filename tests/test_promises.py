@@ -95,7 +95,7 @@ def test_no_planted_secret_leaves_in_any_output(tmp_path: Path) -> None:
     incident = analyze([str(logs)])
     renders = (report.render_html, report.render_json, report.render_markdown, report.render_verbose)
     outputs = [render(incident) for render in renders]
-    outputs += [report.render_terminal(incident, width=100, color=False), incident.timeline.frame().to_csv()]
+    outputs += [report.render_terminal(incident, width=100, color=False), incident.timeline.to_csv()]
     assert not [name for name, secret in SECRETS.items() for output in outputs if secret in output]
 
 

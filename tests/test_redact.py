@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from conftest import ROOT
 from postmortem import report
 from postmortem.analyze import Options, analyze
+from postmortem.model.frame import to_events
 from postmortem.privacy import Redactor, cut, window
 from postmortem.privacy.learned import FEW, Learned
 from postmortem.privacy.redact import MARK
@@ -167,7 +168,7 @@ def test_a_secret_in_a_file_name_is_in_no_output(tmp_path: Path) -> None:
     for render in OUTPUTS:
         shown = render(found)
         assert secret[6:] not in shown and "Zk4Qm8Xw2Lr6Tn0Vb5Yc" not in shown
-    assert [s["path"] for s in found.document["sources"]] == [found.timeline.events[0].where.source]
+    assert [s["path"] for s in found.document["sources"]] == [to_events(found.timeline, {})[0].where.source]
 
 
 def test_a_secret_quoted_in_lower_case_is_gone(tmp_path: Path) -> None:

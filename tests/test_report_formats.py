@@ -263,7 +263,7 @@ def test_an_earlier_report_beside_the_logs_is_not_read_as_a_log(
     (logs / "brief.json").write_text(capfd.readouterr().out)
     after = analyze([str(logs)])
     assert after.document["verdict"] == before["verdict"]
-    assert len(after.timeline.events) == len(analyze([str(SAMPLES / "skipped-collective" / "logs")]).timeline.events)
+    assert len(after.timeline) == len(analyze([str(SAMPLES / "skipped-collective" / "logs")]).timeline)
     assert "Not everything was read" not in report.render_terminal(after)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_cases import DATA, PAYLOADS, Case, Frames, frames, load
+from report_cases import DATA, PAYLOADS, Case, framed, load
 
 from conftest import ROOT, needs
 from postmortem import report
@@ -46,7 +46,7 @@ def many(ranks: int, steps: int) -> Case:
         ]
         if rank != 37:
             rows.append([ZERO + 600, 0.5, host, rank, "timeout", "error", "timeout", "Timed out", file, steps, "naive"])
-    return Case(document, frames({"rows": rows}))
+    return Case(document, framed(rows))
 
 
 def test_the_kernels_line_is_in_the_lane_of_the_rank_it_killed() -> None:
@@ -69,7 +69,7 @@ def test_a_job_that_went_well_has_no_decisive_line() -> None:
     case = many(2, 3)
     case.document["verdict"] |= {"outcome": "healthy", "evidence": []}
     rows = [[ZERO + s, 0.01, "n000", 0, "progress", "info", None, "step", "0.log", s, "naive"] for s in range(5)]
-    found = picture(Case(case.document, frames({"rows": rows})))
+    found = picture(Case(case.document, framed(rows)))
     assert [mark.decisive for lane in found.lanes for mark in lane.marks] == [False] * 5
 
 
@@ -81,7 +81,7 @@ def test_a_short_failure_of_a_long_job_fills_the_picture() -> None:
         for i in range(144)
     ]
     rows += [[ZERO + i, 0.0, "node-b", 5, "line", "error", None, f"error {i}", "b.log", i, "naive"] for i in range(3)]
-    found = picture(Case(case.document, frames({"rows": rows})))
+    found = picture(Case(case.document, framed(rows)))
     assert found.end - found.start < 60
     assert found.whole[1] - found.whole[0] > 80_000
     assert "whole job, 24 h" in svg.draw(found)
@@ -128,13 +128,13 @@ def test_a_line_without_a_usable_time_is_an_interval_and_no_diamond() -> None:
     """A traceback has no time; its last line inherits one that is a minute old. A diamond at that second would be wrong."""
     case = many(64, 3)
     case.document["verdict"]["evidence"][0]["uncertainty_s"] = 60.0
-    rows = [(*row[:1], 60.0, *row[2:]) if row[5] == "fatal" else row for row in case.timeline.table]  # type: ignore[union-attr]
-    sure, unsure = svg.draw(picture(case)), svg.draw(picture(Case(case.document, Frames(rows))))
+    rows = [(*row[:1], 60.0, *row[2:]) if row[5] == "fatal" else row for row in case.rows]
+    sure, unsure = svg.draw(picture(case)), svg.draw(picture(Case(case.document, framed(rows))))
     assert 'class="m-fatal t-cause"' in sure
     assert 'class="m-fatal t-cause"' not in unsure and 'class="u-cause"' in unsure
     assert "about 21:13 UTC ± 60 s, fatal: Killed process 9" in unsure
     assert 'class="zero"' not in unsure and ">about 21:13</text>" in unsure
-    page = report.render_html(Case(case.document, Frames(rows)))
+    page = report.render_html(Case(case.document, framed(rows)))
     assert "<dd>2026-11-20, about 21:13 UTC</dd>" in page
 
 
@@ -142,7 +142,7 @@ def test_one_stray_stamp_does_not_stretch_the_axis_and_is_named() -> None:
     """A line that quotes a date of 2019 in a job of 2026 made a job of 2,820 days, and the failure a dot."""
     case = many(64, 20)
     stray = [1551524401.0, 0.01, "n001", 9, "line", "info", None, "manifest of 2019", "9.log", 77, "naive"]
-    with_it = Case(case.document, Frames([*case.timeline.table, tuple(stray)]))  # type: ignore[union-attr]
+    with_it = Case(case.document, framed([*case.rows, tuple(stray)]))
     found = picture(with_it)
     assert found.whole == picture(case).whole
     note = "1 event lies days outside of the job and not on this axis: 2019-03-02 11:00:01 UTC, 9.log:77."
@@ -154,8 +154,8 @@ def test_one_stray_stamp_does_not_stretch_the_axis_and_is_named() -> None:
 def test_a_second_part_of_the_job_days_later_stays_on_the_axis() -> None:
     """A job that failed on Friday and was restarted on Monday has a gap, not wrong times."""
     case = many(64, 20)
-    later = [(row[0] + 3 * 86400, *row[1:]) for row in case.timeline.table]  # type: ignore[union-attr]
-    found = picture(Case(case.document, Frames([*case.timeline.table, *later])))  # type: ignore[union-attr]
+    later = [(row[0] + 3 * 86400, *row[1:]) for row in case.rows]
+    found = picture(Case(case.document, framed([*case.rows, *later])))
     assert found.whole[1] - found.whole[0] > 3 * 86400
     assert not [note for note in found.notes if "outside" in note]
 
@@ -167,7 +167,7 @@ def test_other_ranks_are_counted_only_for_the_same_words() -> None:
         (ZERO + n, 0.0, "a", n, "line", "error", "python-exception", words, f"{n}.log", 1, "naive")
         for n, words in enumerate(lines)
     ]
-    (first,) = lanes.moments(read_events(Case({}, Frames(rows))))
+    (first,) = lanes.moments(read_events(Case({}, framed(rows))))
     assert (first.what, first.others) == (lines[0], 0)
 
 
@@ -188,7 +188,7 @@ def test_the_script_unpacks_every_text(tmp_path: Path) -> None:
     rows = [
         [ZERO + i, 0.0, "a", i % 3, "line", "info", None, words, "a.log", i, "naive"] for i, words in enumerate(texts)
     ]
-    found = packed(Case({}, frames({"rows": rows})))
+    found = packed(Case({}, framed(rows)))
     (tmp_path / "block").write_text(found.data)
     script = f"""import {{ decode, unpack }} from "{(SCRIPTS / "src" / "data.js").as_uri()}";
       import {{ readFileSync }} from "node:fs";

@@ -15,83 +15,66 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
 
 from postmortem.align import kernel, place
 from postmortem.align.estimate import Estimates, Row, estimate
 from postmortem.align.kernel import Bridge
 from postmortem.align.owners import ClockId, Owners
-from postmortem.align.place import IN_ORDER, Correction, Pieces
+from postmortem.align.place import IN_ORDER, Correction, Line, Moment, Pieces
+from postmortem.align.solve import Array
 from postmortem.align.years import YEARLESS_END, note_on, with_years
-from postmortem.model import Clock, Event
-from postmortem.model.digits import number
-from postmortem.model.frame import framed
-
-if TYPE_CHECKING:
-    import pandas as pd
+from postmortem.model import Clock, Event, frame
+from postmortem.model.frame import Details
 
 Members = Mapping[ClockId, Sequence[Event]]
-COLUMNS = ("time", "sigma", "host", "rank", "kind", "severity", "pattern", "text", "source", "line", "clock")
-FRAME = (*COLUMNS[:4], "local_rank", "attempt", *COLUMNS[4:])
 _LAST = float("inf")
-_PLACE = {name: place for place, name in enumerate(Event._fields)} | {
-    "time": Event._fields.index("at"),
-    "sigma": Event._fields.index("at_sigma"),
-}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Timeline:
-    """All events on one clock, and the clocks they came from."""
+    """All events on one clock, and the clocks they came from. `frame` has one row per event (see `model.frame`), in the
+    order of time; lines of one file are in their order, and events without a time come last."""
 
-    events: tuple[Event, ...]
-    clocks: tuple[Clock, ...]
+    frame: pd.DataFrame
+    details: Details
+    clocks: tuple[Clock, ...] = ()
     corrections: tuple[Correction | None, ...] = ()  # of the clocks; None: the offset does not change or is not known
+
+    @classmethod
+    def of(
+        cls,
+        events: Sequence[Event],
+        clocks: tuple[Clock, ...] = (),
+        corrections: tuple[Correction | None, ...] = (),
+    ) -> Timeline:
+        """The timeline of placed events: their `at` is their time."""
+        rows, details = frame.of_events(events)
+        return cls(rows.take(_display_order(rows)), details, clocks, corrections)
+
+    @property
+    def events(self) -> list[Event]:
+        """Typed rows of the frame, made anew, in the order in which they were read."""
+        return frame.to_events(self.frame.sort_index(), self.details)
+
+    def with_times(self, times: Mapping[Line, Moment]) -> Timeline:
+        """The timeline with the times of these lines."""
+        rows = self.frame.copy(deep=False)
+        at, sigma = rows["time"].to_numpy().copy(), rows["sigma"].to_numpy().copy()
+        for i, line in enumerate(zip(frame.plain(rows["source"]), frame.plain(rows["line"]), strict=True)):
+            if line in times:
+                at[i], sigma[i] = times[line]
+        rows["time"], rows["sigma"] = at, sigma
+        frame.bound(rows)
+        return replace(self, frame=rows.take(_display_order(rows)))
 
     def clocks_at(self, moment: float | None) -> tuple[Clock, ...]:
         """The clocks at a moment; at the job's last line where it is None."""
         if moment is None:
             return self.clocks
         return tuple(_at(c, moment, k) for c, k in zip_longest(self.clocks, self.corrections))
-
-    def columns(self, ordered: bool = True) -> list[Sequence[Any]]:
-        """The events as COLUMNS: by time, lines of one file in their order; or file by file, which is much faster."""
-        return self._ordered(COLUMNS) if ordered else self._columns(COLUMNS)
-
-    def _columns(self, names: Sequence[str]) -> list[Sequence[Any]]:
-        where = [e.where for e in self.events]
-        special: dict[str, Callable[[], Iterable[Any]]] = {
-            "source": lambda: (w.source for w in where),
-            "line": lambda: (w.line for w in where),
-            "local_rank": lambda: (number(e.fields.get("local_rank")) for e in self.events),
-        }
-        # field by field: `zip(*events)` makes the collector walk through all of them, again and again
-        return [
-            tuple(special[name]() if name in special else map(itemgetter(_PLACE[name]), self.events)) for name in names
-        ]
-
-    def _ordered(self, names: Sequence[str]) -> list[Sequence[Any]]:
-        import numpy as np
-
-        at, source, line = self._columns(("time", "source", "line"))
-        place = {name: number for number, name in enumerate(sorted(set(source)))}
-        files, numbers = [place[name] for name in source], [_LAST if n is None else n for n in line]
-        order = np.lexsort((numbers, files, _display_order(at, source, line))).tolist()
-        return [tuple(map(column.__getitem__, order)) for column in self._columns(names)]
-
-    def frame(self) -> pd.DataFrame:
-        """The events for a notebook, a row each, in their order. Columns:
-
-        time, low, high    seconds since 1970 in UTC on the job's clock, and its 95 % interval; NaN: not known
-        sigma              one standard deviation of it, in seconds
-        rank, local_rank, attempt, line    Int64, missing where unknown
-        host, kind, severity, pattern, text, source, clock    categories; severity is ordered, info to fatal
-        """
-        found = framed(dict(zip(FRAME, self._ordered(FRAME), strict=True)))
-        found.insert(1, "low", found["time"] - 1.96 * found["sigma"])
-        found.insert(2, "high", found["time"] + 1.96 * found["sigma"])
-        return found
 
 
 def align(events: Sequence[Event]) -> Timeline:
@@ -107,13 +90,21 @@ def align(events: Sequence[Event]) -> Timeline:
     pieces |= {clock: _bridged(clock, bridge, estimates) for clock, bridge in bridges.items()}
     unknown = Pieces((Correction(),), {})
     pieces = {clock: unknown for clock in members if clock.kind != "boot"} | pieces
-    placed = place.placed(shown, clocks, pieces)
-    table = _table(members, placed, estimates, bridges)
+    rows, details = frame.of_events(shown)
+    place.correct(rows, clocks, pieces)
+    table = _table(members, _last_time(rows), estimates, bridges)
     inferred: dict[str, list[float]] = defaultdict(list)
     for before, after in zip(events, dated, strict=True):
         if after is not before:
             inferred[after.where.source].append(after.time or 0.0)
-    return Timeline(tuple(placed), tuple(_with_years(c, inferred) for c, _ in table), tuple(k for _, k in table))
+    known = tuple(_with_years(c, inferred) for c, _ in table), tuple(k for _, k in table)
+    return Timeline(rows.take(_display_order(rows)), details, *known)
+
+
+def _last_time(rows: pd.DataFrame) -> float | None:
+    """The job's last moment that is known to a minute; None where no line has a year."""
+    known = rows["time"][(rows["time"] > YEARLESS_END) & (rows["sigma"] < 60)]
+    return None if known.empty else float(known.max())
 
 
 def _with_years(clock: Clock, inferred: Mapping[str, Sequence[float]]) -> Clock:
@@ -158,28 +149,30 @@ def _bridged(clock: ClockId, bridge: Bridge, estimates: Estimates) -> Pieces:
     return Pieces((host.rows[-1].correction._replace(shift=bridge.zone or 0.0, floor=bridge.sigma),), {})
 
 
-def _display_order(times: Sequence[float | None], sources: Sequence[str], lines: Sequence[int | None]) -> list[float]:
-    """A key to sort by: the corrected time, but not before an earlier line of the file that is only a little later."""
-    found = [_LAST if at is None else at for at in times]
-    by_source: dict[str, list[int]] = defaultdict(list)
-    for i, source in enumerate(sources):
-        if times[i] is not None:
-            by_source[source].append(i)
-    for indices in by_source.values():
-        reached = float("-inf")
-        for i in sorted(indices, key=lambda i: lines[i] or 0):
-            if found[i] < reached <= found[i] + IN_ORDER:
-                found[i] = reached
-            reached = found[i]
-    return found
+def _display_order(rows: pd.DataFrame) -> Array:
+    """The order of the rows by time, where a line is not before an earlier line of its file that is only a little
+    later. Rows without a time come last."""
+    time = rows["time"].fillna(_LAST).to_numpy().copy()
+    line: Array = rows["line"].astype("float64").fillna(_LAST).to_numpy()
+    source = rows["source"].cat.codes.to_numpy()
+    order = np.lexsort((np.where(np.isinf(line), 0, line), source))
+    order = order[np.isfinite(time[order])]
+    files, moments = source[order], time[order]
+    back = (files[1:] == files[:-1]) & (moments[1:] < moments[:-1])
+    for file in np.unique(files[1:][back]).tolist():
+        reached = -_LAST
+        for i in order[np.searchsorted(files, file) : np.searchsorted(files, file, "right")].tolist():
+            if time[i] < reached <= time[i] + IN_ORDER:
+                time[i] = reached
+            reached = time[i]
+    return np.lexsort((line, source, time))
 
 
 def _table(
-    members: Members, placed: Sequence[Event], estimates: Estimates, bridges: dict[ClockId, Bridge]
+    members: Members, last: float | None, estimates: Estimates, bridges: dict[ClockId, Bridge]
 ) -> list[tuple[Clock, Correction | None]]:
     """One entry for each host, kind and segment, the job's own clocks before the kernel's."""
     sources = {clock: {e.where.source for e in found} for clock, found in members.items()}
-    last = max((e.at for e in placed if e.at is not None and e.at > YEARLESS_END and e.at_sigma < 60), default=None)
     for clock in [c for c in sources if c.kernel]:
         if (same := _same_as(clock, sources, estimates, bridges)) is not None:
             sources[same] |= sources.pop(clock)

@@ -184,7 +184,7 @@ def _beside(rows: Estimates, found: Estimates, spans: Spans, how: str) -> Estima
 
 def _corrected(estimates: Estimates, spans: Spans) -> list[float]:
     """The corrected times of the first and the last line of each clock."""
-    return [e.pieces.apply("", None, t, 0.0)[0] for c, e in estimates.items() for t in spans[c]]
+    return [e.pieces.one("", None, t, 0.0)[0] for c, e in estimates.items() for t in spans[c]]
 
 
 def _believable(clock: ClockId, consensus: Consensus, how: str) -> bool:

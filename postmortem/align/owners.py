@@ -87,11 +87,11 @@ class Owners:
         self.groups[clock.host, clock.kind] = groups
         self.clocks = [self.of(e) for e in self.events]
 
-    def grouped(self, events: Iterable[Event]) -> dict[ClockId, list[Event]]:
+    def grouped(self, events: Sequence[Event]) -> dict[ClockId, list[Event]]:
         """The stamped ones of these events by their clock."""
         found: dict[ClockId, list[Event]] = defaultdict(list)
-        for e in events:
-            if (clock := self.of(e)) is not None:
+        for e, clock in zip(events, self.clocks if events is self.events else map(self.of, events), strict=True):
+            if clock is not None:
                 found[clock].append(e)
         return found
 

@@ -13,10 +13,15 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
 
 from postmortem.align.owners import ClockId
+from postmortem.align.solve import Array
 from postmortem.model import Event
+from postmortem.model.frame import bound, plain
 
 Line = tuple[str, int | None]  # source and line
 Lines = Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]  # source -> lines in order, and the segment of each
@@ -44,31 +49,30 @@ class Correction(NamedTuple):
     centred: bool = False  # stamps of coarse resolution are moved to the middle of their interval
     bends: Bends = ((), (), ())
 
-    def apply(self, t: float, sigma: float) -> tuple[float, float]:
-        """Corrected time and its standard deviation."""
+    def apply(self, t: Any, sigma: Any) -> tuple[Any, Any]:
+        """Corrected times and their standard deviations, of numbers or arrays."""
         from_origin = (t - self.shift - self.origin - self.offset) / (1 + self.drift)
-        if self.centred and sigma < 0.45:
-            from_origin += sigma / 0.6
+        if self.centred:
+            from_origin = from_origin + np.where(np.less(sigma, 0.45), np.divide(sigma, 0.6), 0.0)
         at = self.origin + from_origin - self._bend(from_origin)[0]
-        return at, math.hypot(sigma, self.sigma_at(at))
+        return at, np.hypot(sigma, self.sigma_at(at))
 
     def offset_at(self, moment: float) -> float:
-        return self.offset + self.drift * (moment - self.origin) + self._bend(moment - self.origin)[0]
+        return float(self.offset + self.drift * (moment - self.origin) + self._bend(moment - self.origin)[0])
 
-    def sigma_at(self, moment: float) -> float:
+    def sigma_at(self, moment: Any) -> Any:
         away = moment - self.origin - self.centre
         bend = self._bend(moment - self.origin)[1]
-        return float((self.var + away * away * self.var_drift + bend + self.floor * self.floor) ** 0.5)
+        return (self.var + away * away * self.var_drift + bend + self.floor * self.floor) ** 0.5
 
-    def _bend(self, moment: float) -> tuple[float, float]:
+    def _bend(self, moment: Any) -> tuple[Any, Any]:
         """Seconds on top of offset and drift, and their variance; beyond the last knot the line goes on."""
-        at, extra, var = self.bends
+        at, extra, var = (np.array(knots) for knots in self.bends)
         if len(at) < 2:
             return 0.0, 0.0
-        i = bisect_left(at, moment, 1, len(at) - 1) - 1
+        i = np.clip(np.searchsorted(at, moment), 1, len(at) - 1) - 1
         share = (moment - at[i]) / (at[i + 1] - at[i])
-        inside = 0.0 if share < 0 else min(share, 1.0)
-        return extra[i] + share * (extra[i + 1] - extra[i]), var[i] + inside * (var[i + 1] - var[i])
+        return extra[i] + share * np.diff(extra)[i], var[i] + np.clip(share, 0.0, 1.0) * np.diff(var)[i]
 
 
 def regauged(c: Correction, shift: float, rate: float) -> Correction:
@@ -112,56 +116,76 @@ class Pieces:
                 high = k + 1
         return low, high
 
-    def apply(self, source: str, line: int | None, t: float, sigma: float) -> tuple[float, float]:
-        low, high = self.choose(source, line, t) if len(self.corrections) > 1 else (0, 0)
-        first, spread = self.corrections[low].apply(t, sigma)
-        if low == high:
-            return first, spread + (self.alone[1] / 2 if self.alone and t > self.alone[0] else 0.0)
-        times = [c.apply(t, sigma)[0] for c in self.corrections[low : high + 1]]
-        return (min(times) + max(times)) / 2, spread + (max(times) - min(times)) / 2
+    def apply(self, sources: Sequence[str], lines: Sequence[int | None], t: Array, sigma: Array) -> tuple[Array, Array]:
+        """Corrected times of some lines, and their standard deviations."""
+        if len(self.corrections) == 1:
+            at, spread = self.corrections[0].apply(t, sigma)
+            return at, spread + (np.where(t > self.alone[0], self.alone[1] / 2, 0.0) if self.alone else 0.0)
+        bounds = np.array([*map(self.choose, sources, lines, t.tolist())]).reshape(-1, 2)
+        low, high = bounds[:, 0], bounds[:, 1]
+        times, spreads = (np.array(a) for a in zip(*(c.apply(t, sigma) for c in self.corrections), strict=True))
+        number = np.arange(len(self.corrections))[:, None]
+        inside = (low <= number) & (number <= high)
+        first, last = np.where(inside, times, np.inf).min(0), np.where(inside, times, -np.inf).max(0)
+        spread = np.take_along_axis(spreads, low[None], 0)[0] + (last - first) / 2
+        if self.alone:
+            spread = spread + np.where((low == high) & (t > self.alone[0]), self.alone[1] / 2, 0.0)
+        return (first + last) / 2, spread
+
+    def one(self, source: str, line: int | None, t: float, sigma: float) -> Moment:
+        """The corrected time of one line, and its standard deviation."""
+        at, spread = self.apply([source], [line], np.array([t]), np.array([sigma]))
+        return float(at[0]), float(spread[0])
 
 
-def corrected(e: Event, clock: ClockId | None, pieces: Mapping[ClockId, Pieces]) -> tuple[float, float] | None:
+def corrected(e: Event, clock: ClockId | None, pieces: Mapping[ClockId, Pieces]) -> Moment | None:
     """The event's corrected time and its sigma; None where its clock is not understood."""
     known = pieces.get(clock) if clock is not None else None
-    return None if known is None or e.time is None else known.apply(e.where.source, e.where.line, e.time, e.sigma)
+    return None if known is None or e.time is None else known.one(e.where.source, e.where.line, e.time, e.sigma)
 
 
-def placed(events: Sequence[Event], clocks: Sequence[ClockId | None], pieces: Mapping[ClockId, Pieces]) -> list[Event]:
-    """The events with their corrected times; unchanged where nothing is known."""
-    at: list[float | None] = [None] * len(events)
-    sigma = [0.0] * len(events)
+def correct(rows: pd.DataFrame, clocks: Sequence[ClockId | None], pieces: Mapping[ClockId, Pieces]) -> None:
+    """Fill in the times of the rows, each by its clock; lines without a stamp by the lines around them."""
+    stamp, resolution = rows["stamp"].to_numpy(), rows["resolution"].to_numpy()
+    at, sigma = np.full(len(rows), np.nan), np.zeros(len(rows))
+    members: dict[ClockId, list[int]] = defaultdict(list)
     for i, clock in enumerate(clocks):
-        if clock is not None and (found := corrected(events[i], clock, pieces)) is not None:
-            at[i], sigma[i] = found
-    _fill_gaps(events, at, sigma)
-    known = zip(events, at, sigma, strict=True)
-    # `at` and `at_sigma` are last
-    return [e if moment is None else Event._make(e[:-2] + (moment, error)) for e, moment, error in known]
+        if clock is not None and clock in pieces:
+            members[clock].append(i)
+    sources, lines = plain(rows["source"]), plain(rows["line"])
+    for clock, own in members.items():
+        places = [sources[i] for i in own], [lines[i] for i in own]
+        at[own], sigma[own] = pieces[clock].apply(*places, stamp[own], resolution[own])
+    if np.isnan(at).any():
+        _fill_gaps(sources, lines, (rows["clock"] != "none").to_numpy(), at, sigma)
+    rows["time"], rows["sigma"] = at, sigma
+    bound(rows)
 
 
 def refilled(events: Sequence[Event], known: Mapping[Line, Moment]) -> dict[Line, Moment]:
     """Times of lines known from other files, but those that contradict a line's neighbors, and of lines without a stamp
     around them. `events` are all of these files."""
-    at = [e.at if e.clock != "none" else None for e in events]
-    sigma = [e.at_sigma for e in events]
-    fits = _fitting(events, at, known)
-    for i, e in enumerate(events):
-        at[i], sigma[i] = fits.get((e.where.source, e.where.line), (at[i], sigma[i]))
-    _fill_gaps(events, at, sigma)
+    stamped = np.array([e.clock != "none" for e in events])
+    at = np.array([e.at if e.clock != "none" else None for e in events], dtype=np.float64)
+    sigma = np.array([e.at_sigma for e in events])
+    fits = _fitting(events, at.tolist(), known)
+    places = [(e.where.source, e.where.line) for e in events]
+    for i, line in enumerate(places):
+        at[i], sigma[i] = fits.get(line, (at[i], sigma[i]))
+    _fill_gaps([e.where.source for e in events], [e.where.line for e in events], stamped, at, sigma)
     times = dict(fits)
-    for e, moment, error in zip(events, at, sigma, strict=True):
-        if e.clock == "none" and moment is not None and (moment, error) != (e.at, e.at_sigma):
+    for e, moment, error in zip(events, at.tolist(), sigma.tolist(), strict=True):
+        if e.clock == "none" and moment == moment and (moment, error) != (e.at, e.at_sigma):
             times[e.where.source, e.where.line] = moment, error
     return times
 
 
-def _fitting(events: Sequence[Event], at: Sequence[float | None], known: Mapping[Line, Moment]) -> dict[Line, Moment]:
+def _fitting(events: Sequence[Event], at: Sequence[float], known: Mapping[Line, Moment]) -> dict[Line, Moment]:
     """The times that lie between those of the stamps around their lines."""
     stamped: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for e, moment in zip(events, at, strict=True):
         line = (e.where.source, e.where.line)
-        if moment is not None and e.where.line is not None and line not in known:
+        if moment == moment and e.where.line is not None and line not in known:
             stamped[e.where.source].append((e.where.line, moment))
     for moments in stamped.values():
         moments.sort()
@@ -176,25 +200,26 @@ def _fitting(events: Sequence[Event], at: Sequence[float | None], known: Mapping
     return fits
 
 
-def _fill_gaps(events: Sequence[Event], at: list[float | None], sigma: list[float]) -> None:
+def _fill_gaps(sources: Sequence[str], lines: Sequence[int | None], stamped: Array, at: Array, sigma: Array) -> None:
     """Give events without a stamp the time of their line's other event, or the interval between their neighbors."""
-    numbers = [e.where.line or 0 for e in events]
-    by_source: dict[str, list[int]] = defaultdict(list)
-    for i, e in enumerate(events):
-        if e.where.line is not None:
-            by_source[e.where.source].append(i)
-    for lines in by_source.values():
+    lacking = {sources[i] for i in np.flatnonzero(np.isnan(at)).tolist()}
+    by_source: dict[str, list[tuple[int, bool, int]]] = defaultdict(list)
+    for i, (source, line) in enumerate(zip(sources, lines, strict=True)):
+        if source in lacking and line is not None:
+            by_source[source].append((line, bool(np.isnan(at[i])), i))
+    for rows in by_source.values():
         before: Moment | None = None
         waiting: list[int] = []
-        for i in sorted(lines, key=lambda i: (numbers[i], at[i] is None)):
-            if (moment := at[i]) is not None:
-                after = moment, sigma[i]
+        number = 0
+        for line, unknown, i in sorted(rows):
+            if not unknown:
+                after = at[i], sigma[i]
                 for k in waiting:
                     at[k], sigma[k] = _between(before, after)
-                before, waiting, stamped = after, [], i
-            elif before is not None and numbers[i] == numbers[stamped]:
-                at[i], sigma[i] = at[stamped], sigma[stamped]
-            elif events[i].clock == "none":
+                before, waiting, number, stamp = after, [], line, i
+            elif before is not None and line == number:
+                at[i], sigma[i] = at[stamp], sigma[stamp]
+            elif not stamped[i]:
                 waiting.append(i)
         if before is not None:
             for k in waiting:

@@ -80,7 +80,7 @@ def diagnose(
     found = [_with_losses(s, solutions, ledger) for s in (chosen, *others)]
     times = _times(chosen, others)
     if times:
-        timeline = replace(timeline, events=tuple(copies.timed(e, times) for e in timeline.events))
+        timeline = timeline.with_times(times)
     return Diagnosis(found[0], tuple(found[1:]), timeline)
 
 

@@ -1,43 +1,160 @@
-"""Columns of events -> a pandas frame with fixed types, for notebooks and for outputs.
+"""Events <-> the frame of the timeline: one row per event, columns of fixed types, in the order of time.
 
-pandas is imported only where a frame is used: its import takes 0.3 s, half of the time of a small analysis.
+    event_id  time              sigma  host    rank  kind  severity  pattern        text           source    line
+          17  1795209228.70409  0.004  node-b     3  kill  fatal     kernel-oom-…   … Killed …     dmesg.txt   81
+
+time, low, high     float64: seconds since 1970 in UTC on the job's clock, and its 95 % interval; NaN if unknown
+sigma               float64: one standard deviation of `time`, in seconds
+stamp, resolution   float64: the time as in the line, and its standard deviation, before alignment
+line, end_line, file_line, rank, local_rank, pid, attempt, process_id    Int64, missing if unknown
+all others          categories; `severity` is ordered, info to fatal
+
+`event_id`, the index, is the order in which the events were read. `process_id` is the number of a row of the
+document's `processes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
 
+import numpy as np
+import pandas as pd
+
+from postmortem.model import Event, Where
+from postmortem.model.digits import number
 from postmortem.model.vocabulary import SEVERITIES
 
-if TYPE_CHECKING:
-    import pandas as pd
+SECONDS = ("time", "low", "high", "sigma", "stamp", "resolution")
+NUMBERS = ("line", "end_line", "file_line", "rank", "local_rank", "pid", "attempt", "process_id")
+COLUMNS = (
+    "time", "low", "high", "sigma", "clock", "source", "host", "kind", "severity", "pattern", "text",
+    "line", "end_line", "rank", "local_rank", "pid", "attempt", "process_id", "raw_time",
+    "stamp", "resolution", "file_line", "gpu", "run", "speaker", "source_kind",
+)  # fmt: skip
+LARGEST = 2**63 - 1  # of Int64
+NORMAL_95 = 1.96  # standard deviations on either side of an interval of 95 %
+_PLAIN = {name: Event._fields.index(name) for name in COLUMNS if name in Event._fields} | {
+    "time": Event._fields.index("at"),
+    "sigma": Event._fields.index("at_sigma"),
+    "stamp": Event._fields.index("time"),
+    "resolution": Event._fields.index("sigma"),
+}
+_SORTED = ("clock", "source", "host", "kind", "pattern", "gpu", "run", "speaker", "source_kind")
 
-SECONDS = ("time", "low", "high", "sigma")
-NUMBERS = ("rank", "local_rank", "attempt", "line")
+
+class Detail(NamedTuple):
+    """The part of an event that is no column: its parser's details, and the lines around it."""
+
+    fields: Mapping[str, Any] = {}
+    context: tuple[str, ...] = ()
+    before: int = 0
 
 
-def framed(columns: Mapping[str, Sequence[Any]]) -> pd.DataFrame:
-    """Return a frame of the columns: SECONDS as float64 (NaN: unknown), NUMBERS as Int64, all else as categories,
-    in alphabetical order but for the severity (info to fatal)."""
-    import pandas as pd
+Details = Mapping[int, Detail]  # by event_id; events with no such part are left out
 
+
+def of_events(events: Sequence[Event]) -> tuple[pd.DataFrame, dict[int, Detail]]:
+    """Return the frame of these events, in their order, and their details. The columns are made one by one:
+    `zip(*events)` makes the garbage collector look at all of them repeatedly."""
+    columns: dict[str, Sequence[Any]] = {name: [*map(itemgetter(at), events)] for name, at in _PLAIN.items()}
+    where = [e.where for e in events]
+    columns |= {name: [*map(itemgetter(at), where)] for at, name in enumerate(("source", *_LINES))}
+    columns["local_rank"] = [number(e.fields.get("local_rank")) if e.fields else None for e in events]
+    details = {
+        i: Detail(e.fields, e.context, e.before) for i, e in enumerate(events) if e.fields or e.context or e.before
+    }
+    return of_columns(columns, len(events)), details
+
+
+_LINES = ("line", "end_line", "file_line")
+
+
+def of_columns(columns: Mapping[str, Sequence[Any]], length: int) -> pd.DataFrame:
+    """Return a frame with all COLUMNS; those not given are missing in each row."""
     made: dict[str, Any] = {}
-    for name, values in columns.items():
+    for name in COLUMNS:
+        values = columns.get(name)
         if name in SECONDS:
-            made[name] = pd.array([float("nan") if v is None else float(v) for v in values], dtype="float64")
+            made[name] = seconds(values if values is not None else [None] * length)
         elif name in NUMBERS:
-            made[name] = pd.array(list(values), dtype="Int64")
+            made[name] = integers(values if values is not None else [None] * length)
         else:
-            made[name] = categories(values, SEVERITIES[::-1] if name == "severity" else None)
-    return pd.DataFrame(made)
+            made[name] = _words(name, values if values is not None else [None] * length)
+    rows = pd.DataFrame(made, index=pd.RangeIndex(length, name="event_id"), copy=False)
+    bound(rows)
+    return rows
 
 
-def categories(values: Sequence[Any], order: Sequence[str] | None = None) -> pd.Categorical:
+def bound(rows: pd.DataFrame) -> None:
+    """Set `low` and `high` by `time` and `sigma`."""
+    rows["low"] = rows["time"] - NORMAL_95 * rows["sigma"]
+    rows["high"] = rows["time"] + NORMAL_95 * rows["sigma"]
+
+
+def seconds(values: Sequence[float | None]) -> Any:
+    return np.array(values, dtype=np.float64)  # None becomes NaN
+
+
+def integers(values: Sequence[int | None]) -> Any:
+    """Return Int64, missing where a value is None or does not fit: a log may have any number."""
+    try:
+        return pd.array(values, dtype="Int64")
+    except OverflowError:
+        return pd.array([None if v is None or abs(v) > LARGEST else v for v in values], dtype="Int64")
+
+
+def _words(name: str, values: Sequence[str | None]) -> pd.Categorical:
+    if name == "severity":
+        return categories(values, SEVERITIES[::-1], ordered=True)
+    known = [value for value in dict.fromkeys(values) if value is not None]
+    return categories(values, sorted(known) if name in _SORTED else known)
+
+
+def categories(values: Sequence[str | None], known: Sequence[str], ordered: bool = False) -> pd.Categorical:
     """Return categories of Python's own strings: Arrow's cannot have half a surrogate pair, as a log can."""
-    import pandas as pd
+    place: dict[str | None, int] = {value: at for at, value in enumerate(known)} | {None: -1}
+    codes = np.fromiter(map(place.__getitem__, values), dtype=np.int32, count=len(values))
+    return pd.Categorical.from_codes(codes, pd.Index(known, dtype=object), ordered=ordered)
 
-    known = order or sorted({value for value in values if value is not None})
-    place = {value: number for number, value in enumerate(known)}
-    codes = [place.get(value, -1) for value in values]
-    return pd.Categorical.from_codes(codes, pd.Index(known, dtype=object), ordered=order is not None)
+
+def to_events(frame: pd.DataFrame, details: Details) -> list[Event]:
+    """Return typed rows of a frame, in its order."""
+    columns = {name: plain(frame[name]) for name in COLUMNS}
+    columns["where"] = [*map(Where, *(columns[name] for name in ("source", *_LINES)))]
+    columns["at"], columns["time"] = columns["time"], columns["stamp"]
+    columns["at_sigma"], columns["sigma"] = columns["sigma"], columns["resolution"]
+    none = Detail()
+    own = [details.get(i, none) for i in frame.index.tolist()]
+    columns |= {name: [*map(itemgetter(at), own)] for at, name in enumerate(Detail._fields)}
+    return [*map(Event, *(columns[name] for name in Event._fields))]
+
+
+def plain(column: pd.Series[Any]) -> list[Any]:
+    """Return a column as Python's own values, None where one is missing."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        known = [*column.cat.categories, None]  # a missing value has the code -1
+        return [*map(known.__getitem__, column.cat.codes.tolist())]
+    if column.dtype == np.float64:
+        values = column.to_numpy()
+        found: list[Any] = values.tolist()
+        return [None if v != v else v for v in found] if np.isnan(values).any() else found
+    taken: Any = column.array  # Int64
+    return [*taken.to_numpy(dtype=object, na_value=None).tolist()]
+
+
+def used(column: pd.Series[Any]) -> list[str]:
+    """Return the categories that occur in a column."""
+    return [*column.cat.remove_unused_categories().cat.categories]
+
+
+def renamed(column: pd.Series[Any], names: Iterable[str]) -> pd.Series[Any]:
+    """Return a column of categories with other names for them, in their order; two may become one."""
+    names = list(names)
+    if names == column.cat.categories.tolist():
+        return column
+    known = list(dict.fromkeys(names))
+    place = {name: at for at, name in enumerate(known)}
+    codes = np.array([*(place[name] for name in names), -1], dtype=np.int32)[column.cat.codes.to_numpy()]
+    return pd.Series(pd.Categorical.from_codes(codes, pd.Index(known, dtype=object)), index=column.index)

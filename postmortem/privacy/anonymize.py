@@ -18,6 +18,7 @@ from dataclasses import replace
 from ipaddress import IPv6Address, ip_address
 from typing import Any
 
+from postmortem.model.frame import renamed, used
 from postmortem.system import forms
 
 _ROWS = forms.rows("privacy/names")
@@ -301,30 +302,27 @@ def anonymized(incident: Any, names: Anonymizer | None = None) -> Any:
     document = names.document(incident.document)
     if incident.timeline is None:
         return replace(incident, document=document)
-    events = tuple(_event(event, names) for event in incident.timeline.events)
-    return replace(incident, document=document, timeline=replace(incident.timeline, events=events))
+    rows = incident.timeline.copy(deep=False)
+    for name, hidden in (("text", names.text), ("source", names.path), ("host", names.text), ("run", names.text)):
+        rows[name] = renamed(rows[name], map(hidden, rows[name].cat.categories))
+    return replace(incident, document=document, timeline=rows)
 
 
 def learn(incident: Any, names: Anonymizer) -> None:
     """Take the names of an incident's document and timeline."""
     document = incident.document
-    events = () if incident.timeline is None else incident.timeline.events
+    timeline = incident.timeline
+    hosts, texts = ([], []) if timeline is None else (used(timeline["host"]), used(timeline["text"]))
     sources = document.get("sources") or []
     for source in sources:
         names.learn(source)
     names.learn(document)
-    for event in events:
-        if event.host:
-            names.learn(event.host, "host")
-        names.learn_text(event.text)
+    for host in filter(None, hosts):
+        names.learn(host, "host")
+    for text in texts:
+        names.learn_text(text)
     names.learn_paths(str(source.get("path") or "") for source in sources)
     # once for the names in paths and URLs, which may be alone in an earlier line
     names.document(document)
-    for text in dict.fromkeys(event.text for event in events):
+    for text in texts:
         names.text(text)
-
-
-def _event(event: Any, names: Anonymizer) -> Any:
-    where = event.where._replace(source=names.path(event.where.source))
-    host, run = (name and names.text(name) for name in (event.host, event.run))
-    return event._replace(text=names.text(event.text), where=where, host=host, run=run, context=(), fields={})

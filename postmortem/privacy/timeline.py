@@ -4,49 +4,49 @@ piece may no longer be recognized as a part of a secret.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from postmortem.model import Event
+from postmortem.model.frame import plain, renamed
 from postmortem.privacy.redact import SHORTEST, Redactor
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from postmortem.align import Timeline
 
 PROSE = 8  # characters of a field that may hold more than a word
 
 
-def without_secrets(events: Sequence[Event], redactor: Redactor) -> tuple[Event, ...]:
-    """Return the events with marks in their texts and fields. Contexts remain: they are redacted where shown."""
-    texts = list(dict.fromkeys(e.text for e in events))
-    shown = dict(zip(texts, redactor.texts(texts), strict=True))
-    secrets = {text: redactor.found(text) for text, new in shown.items() if text != new}
-    out = []
-    for e in events:
-        fields = _fields(e.fields, redactor, secrets.get(e.text, {})) if e.fields else e.fields
-        text = shown[e.text]
-        out.append(e if text is e.text and fields is e.fields else e._replace(text=text, fields=fields))
-    return tuple(out)
+def without_secrets(timeline: Timeline, redactor: Redactor) -> Timeline:
+    """Return the timeline with marks in its texts and details. Contexts remain: they are redacted where shown."""
+    rows = timeline.frame.copy(deep=False)
+    texts = rows["text"].cat.remove_unused_categories()
+    words: list[str] = texts.cat.categories.tolist()
+    shown = redactor.texts(words)
+    secrets = {text: redactor.found(text) for text, new in zip(words, shown, strict=True) if text != new}
+    of_event = dict(zip(rows.index.tolist(), plain(texts), strict=True)) if secrets else {}
+    rows["text"] = renamed(texts, shown)
+    details = dict(timeline.details)
+    for event_id, detail in timeline.details.items():
+        fields = _fields(detail.fields, redactor, secrets.get(of_event.get(event_id, ""), {}))
+        if fields is not detail.fields:
+            details[event_id] = detail._replace(fields=fields)
+    return replace(timeline, frame=rows, details=details)
 
 
-def for_the_report(events: Sequence[Event], redactor: Redactor) -> tuple[Event, ...]:
-    """Return the events without contexts and fields, and without secrets in the names of files and hosts."""
-    if not events:
-        return ()
-    # event by event takes four times as long
-    columns = dict(zip(Event._fields, zip(*events, strict=True), strict=True))
-    texts, places = list(dict.fromkeys(columns["text"])), columns["where"]
-    names = {name: redactor.path(name) for name in dict.fromkeys(where.source for where in places)}
-    hosts = {host: host and redactor.text(host) for host in dict.fromkeys(columns["host"])}
-    shown = dict(zip(texts, redactor.again(texts), strict=True))
-    columns |= {
-        "text": tuple(map(shown.__getitem__, columns["text"])),
-        "host": tuple(map(hosts.__getitem__, columns["host"])),
-        "context": ((),) * len(events),
-        "fields": ({},) * len(events),
-    }
-    if any(name != new for name, new in names.items()):
-        columns["where"] = tuple(where._replace(source=names[where.source]) for where in places)
-    return tuple(map(Event._make, zip(*columns.values(), strict=True)))
+def for_the_report(rows: pd.DataFrame, redactor: Redactor) -> pd.DataFrame:
+    """Return the rows without secrets in their texts and in the names of files and hosts."""
+    rows = rows.copy(deep=False)
+    rows["source"] = renamed(rows["source"], map(redactor.path, rows["source"].cat.categories))
+    for name in ("host", "run"):
+        rows[name] = renamed(rows[name], map(redactor.text, rows[name].cat.categories))
+    rows["text"] = renamed(rows["text"], redactor.again(rows["text"].cat.categories.tolist()))
+    return rows
 
 
-def _fields(fields: Mapping[str, object], redactor: Redactor, secrets: Mapping[str, str]) -> Mapping[str, object]:
+def _fields(fields: Mapping[str, Any], redactor: Redactor, secrets: Mapping[str, str]) -> Mapping[str, Any]:
     new = {key: _field(value, redactor, secrets) for key, value in fields.items()}
     return fields if all(new[key] is value for key, value in fields.items()) else new
 

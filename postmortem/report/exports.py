@@ -36,7 +36,7 @@ _FORMULA = ("=", "+", "-", "@")
 def table(incident: view.Incident) -> pd.DataFrame:
     """Return COLUMNS: `time` as datetime64[us, UTC], `uncertainty_s` as float64, `rank` and `line` as Int64, the
     others as categories. Unknown values are missing."""
-    rows = frame(incident)
+    rows = frame(incident).sort_values("time", kind="stable", ignore_index=True)
     rows["uncertainty_s"] = rows["sigma"].where(_in_calendar(rows["time"]))
     rows["time"] = moments(rows["time"])
     for name in ("host", "kind", "pattern"):
@@ -157,7 +157,7 @@ def render_trace(incident: view.Incident) -> str:
     decisive, culprit = lanes.decisive(document)
     rows = [
         row._replace(rank=culprit) if row.rank is None and row.place == decisive else row
-        for row in read_events(incident, ordered=True)
+        for row in read_events(incident)
         if math.isfinite(row.time)
     ]
     rows.sort(key=lambda row: (row.host, _thread(row), row.time, row.address))

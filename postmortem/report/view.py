@@ -6,14 +6,17 @@ them safe (`text.visible`, autoescape, fences).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from postmortem.library.titles import entitled
 from postmortem.model.vocabulary import NO_LOGS, WINDOW
 from postmortem.report import text
 from postmortem.report.labels import ACTIONS, CATEGORIES, CONFIDENCE
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Document = Mapping[str, Any]
 
@@ -23,12 +26,6 @@ MAX_CONTEXT = 5
 SPANS = 8  # of a list of ranks; a fold has the whole list
 
 
-class Timeline(Protocol):
-    """Events as the columns of `align.COLUMNS`."""
-
-    def columns(self, ordered: bool = True) -> Sequence[Sequence[Any]]: ...
-
-
 class Incident(Protocol):
     """The source of a report: the document, and the events if they are available."""
 
@@ -36,7 +33,8 @@ class Incident(Protocol):
     def document(self) -> Mapping[str, Any]: ...
 
     @property
-    def timeline(self) -> Timeline | None: ...
+    def timeline(self) -> pd.DataFrame | None:
+        """As `model.frame` has it."""
 
 
 @dataclass(frozen=True, slots=True)

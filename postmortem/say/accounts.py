@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from postmortem.align import Timeline
@@ -239,7 +238,7 @@ def clock(c: Clock) -> contract.Clock:
 
 
 def sources(timeline: Timeline, found: Sequence[Source]) -> list[contract.Source]:
-    counts = Counter(e.where.source for e in timeline.events)
+    counts = timeline.frame["source"].value_counts().to_dict()
     return [
         {
             "path": s.path,
@@ -249,7 +248,7 @@ def sources(timeline: Timeline, found: Sequence[Source]) -> list[contract.Source
             "local_rank": s.local_rank,
             "attempt": s.attempt,
             "bytes": s.size,
-            "events": counts[s.path],
+            "events": counts.get(s.path, 0),
         }
         for s in found
     ]

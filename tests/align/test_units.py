@@ -10,8 +10,9 @@ import pytest
 from claims import NOON, event
 from postmortem.align import owners, place, zones
 from postmortem.align.owners import ClockId, Owners
-from postmortem.align.place import Correction, Pieces, placed
+from postmortem.align.place import Correction, Pieces
 from postmortem.model import Event
+from postmortem.model.frame import of_events, plain
 
 # ── place: corrections ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -62,15 +63,15 @@ def test_a_line_of_another_file_has_it_by_its_stamp() -> None:
 
 
 def test_a_line_that_may_be_on_either_side_of_a_step_has_the_jump_as_error() -> None:
-    assert TWO.apply("a.log", 7, 50.0, 0.5) == (45.0, 5.5)
-    assert TWO.apply("a.log", 9, 50.0, 0.5) == (40.0, 0.5)
-    assert TWO.apply("a.log", 5, 50.0, 0.5) == (50.0, 0.5)
+    assert TWO.one("a.log", 7, 50.0, 0.5) == (45.0, 5.5)
+    assert TWO.one("a.log", 9, 50.0, 0.5) == (40.0, 0.5)
+    assert TWO.one("a.log", 5, 50.0, 0.5) == (50.0, 0.5)
 
 
 def test_a_last_line_that_lies_off_alone_is_doubted() -> None:
     alone = Pieces((Correction(),), {}, (), (40.0, 6.0))
-    assert alone.apply("a.log", 1, 50.0, 0.5) == (50.0, 3.5)
-    assert alone.apply("a.log", 1, 40.0, 0.5) == (40.0, 0.5)
+    assert alone.one("a.log", 1, 50.0, 0.5) == (50.0, 3.5)
+    assert alone.one("a.log", 1, 40.0, 0.5) == (40.0, 0.5)
 
 
 # ── place: lines without a stamp ─────────────────────────────────────────────────────────────────────────────────────
@@ -86,7 +87,9 @@ def at(*stamps: float | None, lines: tuple[int | None, ...] = (), **more: Any) -
         for t, n in zip(stamps, numbers, strict=True)
     ]
     clocks = [None if t is None else CLOCK for t in stamps]
-    return [(e.at, e.at_sigma) for e in placed(events, clocks, KNOWN)]
+    rows, _ = of_events(events)
+    place.correct(rows, clocks, KNOWN)
+    return list(zip(plain(rows["time"]), plain(rows["sigma"]), strict=True))
 
 
 def test_a_line_without_a_stamp_has_the_interval_between_its_neighbours() -> None:

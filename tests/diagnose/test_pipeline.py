@@ -74,7 +74,7 @@ def test_a_scheduler_that_stops_the_job_after_something_had_failed_is_the_last_t
 def document(*events: Event, **known: Any) -> Any:
     found = known.pop("library", library(RAISED))
     files = [source(f, rank=int(f[4])) for f in dict.fromkeys(e.where.source for e in events)]
-    return write(diagnose(Timeline(events, ()), files, found, {"bytes": 1}, **known), files, {"bytes": 1})
+    return write(diagnose(Timeline.of(events), files, found, {"bytes": 1}, **known), files, {"bytes": 1})
 
 
 def test_an_unreadable_file_is_named_with_its_reason() -> None:
@@ -84,7 +84,7 @@ def test_an_unreadable_file_is_named_with_its_reason() -> None:
     said = [*steps(0, 1, 2), *steps(1, 1, 2), *died]
     files = [source(f"rank{r}.log", rank=r) for r in (0, 1)]
     ledger = {"bytes": 1000, "skipped": [denied]}
-    doc: Any = write(diagnose(Timeline(tuple(said), ()), files, library(), ledger), files, ledger)
+    doc: Any = write(diagnose(Timeline.of(said), files, library(), ledger), files, ledger)
     first, *rest = doc["verdict"]["missing"]
     assert doc["verdict"]["category"] == "external-signal"
     assert first["what"] == "kernel/dmesg.txt: permission denied"

@@ -11,7 +11,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from postmortem.align import Timeline
 from postmortem.analyze import Options, analyze_observed
 from postmortem.diagnose import identity
 from postmortem.diagnose.wording import iso
@@ -19,6 +18,7 @@ from postmortem.errors import PathMissing, UsageError
 from postmortem.fleet.diff import settings
 from postmortem.fleet.diff.settings import Named, Values
 from postmortem.library import load
+from postmortem.model.frame import plain
 from postmortem.reading import Progress, distinct
 from postmortem.reading.distinct import Pace, RunLines
 from postmortem.replay import documents
@@ -50,7 +50,6 @@ class Run:
     names: frozenset[str] = frozenset()
     context: frozenset[tuple[str, int | None]] = frozenset()  # lines that a pattern knows to be harmless
     times: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
-    timeline: Timeline | None = field(default=None, repr=False)
     secrets: Sequence[tuple[str, str, bool]] = field(default=(), repr=False)
 
     @property
@@ -108,10 +107,11 @@ def _of_logs(path: str, options: Options) -> Run:
     names = frozenset({*document["job"]["hosts"], *registry.host_of.values(), *(e.host for e in events if e.host)})
     lines = distinct.run_lines(reads, registry.rank_of, names)
     harmless = {name for name, pattern in library.patterns.items() if pattern.role == "context"}
-    times: dict[str, list[tuple[int, float]]] = defaultdict(list)
-    for e in incident.timeline.events:
-        if e.at is not None and e.where.line is not None:
-            times[e.where.source].append((e.where.line, e.at))
+    dated = incident.timeline.dropna(subset=["time", "line"])
+    times = {
+        str(source): sorted(zip(plain(rows["line"]), plain(rows["time"]), strict=True))
+        for source, rows in dated.groupby("source", observed=True)
+    }
     return Run(
         path,
         document,
@@ -121,8 +121,7 @@ def _of_logs(path: str, options: Options) -> Run:
         pace(lines.paces),
         names,
         frozenset((e.where.source, e.where.line) for e in events if e.pattern in harmless),
-        {source: sorted(points) for source, points in times.items()},
-        incident.timeline,
+        times,
         incident.redactor.memory() if incident.redactor else (),
     )
 
