@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from postmortem import input as collect
 from postmortem import reading
@@ -90,10 +90,27 @@ class Incident:
     redactor: Redactor | None = field(default=None, repr=False, compare=False)
     """Masks the same secrets in texts that are shown later; `redactor.text(line)`"""
 
+    @property
+    def processes(self) -> pd.DataFrame:
+        """The document's `processes`: one row per process; the timeline's `process_id` is the row's number"""
+        return _table(self.document["processes"], "process_id")
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """The document's `runs`"""
+        return _table(self.document["runs"], "run_id")
+
     def _repr_html_(self) -> str:
         from postmortem import report
 
         return str(report.card(self.document))
+
+
+def _table(rows: Sequence[Any], index: str) -> pd.DataFrame:
+    """Return rows of the document as a frame, numbers as Int64."""
+    import pandas as pd
+
+    return pd.DataFrame(rows, index=pd.RangeIndex(len(rows), name=index)).convert_dtypes(convert_string=False)
 
 
 def analyze(paths: Sequence[str], options: Options = Options()) -> Incident:

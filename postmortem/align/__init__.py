@@ -70,6 +70,11 @@ class Timeline:
         frame.bound(rows)
         return replace(self, frame=rows.take(_display_order(rows)))
 
+    def with_processes(self, numbers: Mapping[Line, int]) -> Timeline:
+        """The timeline with the numbers of the processes that wrote these lines."""
+        lines = zip(frame.plain(self.frame["source"]), frame.plain(self.frame["line"]), strict=True)
+        return replace(self, frame=self.frame.assign(process_id=frame.integers([*map(numbers.get, lines)])))
+
     def clocks_at(self, moment: float | None) -> tuple[Clock, ...]:
         """The clocks at a moment; at the job's last line where it is None."""
         if moment is None:

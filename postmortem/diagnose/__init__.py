@@ -47,8 +47,8 @@ NOT_BY_STOP = ("native-crash", "external-signal")  # ends that a scheduler's sto
 
 
 class Diagnosis(NamedTuple):
-    """The solution of the chosen job, those of the other jobs, and the timeline with the times found for
-    lines without a timestamp."""
+    """The solution of the chosen job, those of the other jobs, and the timeline with the processes of its lines
+    and the times found for lines without a timestamp."""
 
     chosen: Solution
     others: tuple[Solution, ...]
@@ -81,6 +81,7 @@ def diagnose(
     times = _times(chosen, others)
     if times:
         timeline = timeline.with_times(times)
+    timeline = timeline.with_processes(chosen.process_of_line)
     return Diagnosis(found[0], tuple(found[1:]), timeline)
 
 

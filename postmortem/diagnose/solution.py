@@ -10,6 +10,7 @@ from postmortem.align.place import Line, Moment
 from postmortem.diagnose import explain
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.processes import Process
 from postmortem.diagnose.unread import Unread
 from postmortem.model import Event, Outcome
 
@@ -48,6 +49,18 @@ class Solution:
     times: Mapping[Line, Moment] = field(default_factory=dict)  # of lines, by their copies
     lost: Unread | None = None  # the input that was not read
     unread: Unread | None = None  # the same, where it is why the job is not healthy
+
+    @cached_property
+    def processes(self) -> list[Process]:
+        """The rows of all processes, the culprits first: the order of the document."""
+        return sorted(self.case.processes, key=lambda p: p.rank not in self.ranks)
+
+    @property
+    def process_of_line(self) -> Mapping[Line, int]:
+        """Lines of the ranks -> the number of the process in `processes`."""
+        number = {p.rank: i for i, p in enumerate(self.processes) if p.role == "rank"}
+        of_rank = self.case.by_rank.items()
+        return {(e.where.source, e.where.line): number[rank] for rank, own in of_rank for e in own if rank in number}
 
     @property
     def attempts(self) -> int:

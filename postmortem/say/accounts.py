@@ -32,9 +32,9 @@ TIMES = ("once", "twice", "three times", "four times", "five times", "six times"
 
 def processes(solution: Solution, collectives: Mapping[int, str]) -> list[rows.Process]:
     """A row for each process of the attempt that the verdict is about, the culprits first."""
-    found = sorted(solution.case.processes, key=lambda p: p.rank not in solution.ranks)
     return [
-        _process(solution.case, p, collectives.get(-1 if p.rank is None else p.rank)) for p in found[:MOST_PROCESSES]
+        _process(solution.case, p, collectives.get(-1 if p.rank is None else p.rank))
+        for p in solution.processes[:MOST_PROCESSES]
     ]
 
 
