@@ -5,35 +5,31 @@ piece may no longer be recognized as a part of a secret.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from postmortem.model.frame import plain, renamed
+from postmortem.model.frame import Details, plain, renamed
 from postmortem.privacy.redact import SHORTEST, Redactor
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from postmortem.align import Timeline
-
 PROSE = 8  # characters of a field that may hold more than a word
 
 
-def without_secrets(timeline: Timeline, redactor: Redactor) -> Timeline:
-    """Return the timeline with marks in its texts and details. Contexts remain: they are redacted where shown."""
-    rows = timeline.frame.copy(deep=False)
+def without_secrets(rows: pd.DataFrame, details: Details, redactor: Redactor) -> tuple[pd.DataFrame, Details]:
+    """Return the rows and their details with marks in their texts. Contexts remain: they are redacted where shown."""
+    rows = rows.copy(deep=False)
     texts = rows["text"].cat.remove_unused_categories()
     words: list[str] = texts.cat.categories.tolist()
     shown = redactor.texts(words)
     secrets = {text: redactor.found(text) for text, new in zip(words, shown, strict=True) if text != new}
     of_event = dict(zip(rows.index.tolist(), plain(texts), strict=True)) if secrets else {}
     rows["text"] = renamed(texts, shown)
-    details = dict(timeline.details)
-    for event_id, detail in timeline.details.items():
+    shown_details = dict(details)
+    for event_id, detail in details.items():
         fields = _fields(detail.fields, redactor, secrets.get(of_event.get(event_id, ""), {}))
         if fields is not detail.fields:
-            details[event_id] = detail._replace(fields=fields)
-    return replace(timeline, frame=rows, details=details)
+            shown_details[event_id] = detail._replace(fields=fields)
+    return rows, shown_details
 
 
 def for_the_report(rows: pd.DataFrame, redactor: Redactor) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import postmortem.align as room
@@ -21,6 +22,7 @@ from postmortem.align.estimate import (
 from postmortem.align.owners import ClockId
 from postmortem.align.place import Correction
 from postmortem.model import Event
+from postmortem.model.frame import plain
 
 HOUR = 3600.0
 
@@ -117,15 +119,16 @@ def test_ranks_of_one_unnamed_host_print_a_line_within_a_second() -> None:
 
 
 def test_lines_of_one_file_are_shown_in_order_though_stamps_go_back_a_little() -> None:
-    def shown(*times: float | None) -> list[float]:
-        return room._display_order(times, ["a"] * len(times), [*range(1, len(times) + 1)])
+    def shown(*times: float | None, files: str = "aaa", lines: Sequence[int] = (1, 2, 3)) -> list[float | None]:
+        rows = zip(files, lines, times, strict=False)
+        return plain(room.Timeline.of([event(file=f, line=n, at=t) for f, n, t in rows]).frame["time"])
 
     wavers = room.IN_ORDER
-    assert shown(10.0, 9.0 - wavers + 1.0, 12.0) == [10.0, 10.0, 12.0]
-    assert shown(10.0, 9.9 - wavers) == [10.0, 9.9 - wavers]
-    assert shown(10.0, None, 11.0) == [10.0, room._LAST, 11.0]
-    assert room._display_order([10.0, 9.9], ["a", "b"], [1, 2]) == [10.0, 9.9]
-    assert room._display_order([10.0, 9.9], ["a", "a"], [2, 1]) == [10.0, 9.9]
+    assert shown(10.0, 9.0 - wavers + 1.0, 12.0) == [10.0, 9.0 - wavers + 1.0, 12.0]
+    assert shown(10.0, 9.9 - wavers) == [9.9 - wavers, 10.0]
+    assert shown(10.0, None, 11.0) == [10.0, 11.0, None]
+    assert shown(10.0, 9.9, files="ab") == [9.9, 10.0]
+    assert shown(10.0, 9.9, lines=(2, 1)) == [9.9, 10.0]
 
 
 def test_a_clock_is_shown_at_the_last_moment_that_is_known_well() -> None:
