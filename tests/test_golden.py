@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import runpy
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from postmortem.analyze import Incident, analyze
 from postmortem.diagnose.wording import INHERITED, iso
 from postmortem.fleet.history.rows import uid
 from postmortem.model.frame import to_events
+from postmortem.say.consistency import contradictions
 
 SYNTHETIC = Path(__file__).parent / "incidents" / "synthetic"
 CASES = sorted(p.parent for folder in (SAMPLES, SYNTHETIC) for p in folder.glob("*/truth.json"))
@@ -42,7 +43,7 @@ def test_the_document_agrees_with_the_truth(case: Path) -> None:
     every_rank_is_accounted_for(document)
     trace_is_complete(case, document)
     if case.parent == SAMPLES:
-        assert [*contradictions(document), *misplaced_ranks(document), *useless_requests(document)] == []
+        assert [*contradictions(document), *useless_requests(document)] == []
         assert list(double_times(solved(case))) == []
 
 
@@ -106,40 +107,6 @@ def trace_is_complete(case: Path, document: dict[str, Any]) -> None:
 
 # ── no statement contradicts or repeats another ──────────────────────────────────────────────────────────────
 
-CUT = re.compile(r"… \(\+\d")  # how a list or a text that is too long ends
-
-
-def contradictions(document: dict[str, Any]) -> Iterator[str]:
-    """Yield statements that contradict another one, or are repeated."""
-    verdict, world = document["verdict"], document["job"]["world_size"]
-    hosts = {row["rank"]: row["host"] for row in document["ranks"]}
-    for rank in (*verdict["culprit"]["ranks"], *hosts):
-        if world is not None and rank >= world:
-            yield f"rank {rank} of a job of {world}"
-    for row in (*document["chain"], *document["findings"]):
-        who = row["entity"]
-        host = hosts.get(who.get("rank"))
-        if host is not None and who.get("host", host) != host:
-            yield f"{row['pattern']}: rank {who['rank']} is on {host}, not on {who['host']}"
-    rows = [(row["pattern"], row["role"], json.dumps(row["entity"], sort_keys=True)) for row in document["chain"]]
-    for repeated, times in (*Counter(verdict["because"]).items(), *Counter(rows).items()):
-        if times > 1:
-            yield f"stated {times} times: {repeated}"
-    for text in (verdict["headline"], *verdict["because"], *(row["because"] for row in document["chain"])):
-        if CUT.search(text):
-            yield f"cut: {text}"
-
-
-def misplaced_ranks(document: dict[str, Any]) -> Iterator[str]:
-    """Yield ranks that both had and had not entered a collective, or that are not in the job."""
-    row = document["verdict"].get("collective")
-    if row is not None:
-        named = [*row["entered"], *row["missing"], *map(int, row["elsewhere"])]
-        known = {r["rank"] for r in document["ranks"]}
-        yield from (f"rank {r} is listed {n} times" for r, n in Counter(named).items() if n > 1)
-        yield from (f"rank {r} is no rank of the job" for r in named if r not in known)
-
-
 # requests in any action or in `missing`, and the sources that fulfill them
 STACKS = re.compile(r"\bpy-spy dump --pid|\b[Tt]ake (?:the )?stacks|^stacks of ")
 DUMPS = re.compile(r"FR_BUFFER_SIZE|TRACE_BUFFER_SIZE|^flight-recorder dumps")
@@ -195,7 +162,7 @@ def named(request: str, document: dict[str, Any]) -> set[int]:
 
 
 def double_times(incident: Incident) -> Iterator[str]:
-    """Yield lines with different times in the evidence, in the timeline and in the chain."""
+    """Yield lines with different times in the evidence and in the timeline."""
     at: dict[tuple[str, int | None], set[str | None]] = defaultdict(set)
     for e in to_events(incident.timeline, {}):
         at[e.where.source, e.where.shown].add(iso(e.at) if e.at_sigma <= INHERITED else None)
@@ -207,10 +174,6 @@ def double_times(incident: Incident) -> Iterator[str]:
         here = at.get((row["source"], row["line"]), set())  # the frame of a stack is no event of its own
         if here and row["time"] not in here:
             yield f"{row['source']}:{row['line']} at {row['time']}, in the timeline at {here}"
-    for row in (*incident.document["chain"], *incident.document["findings"]):
-        shown = [evidence[n]["time"] for n in row["evidence"]]
-        if shown and row["time"] != next((t for t in shown if t), None):
-            yield f"{row['pattern']} at {row['time']}, its lines at {shown}"
 
 
 def test_an_unknown_world_size_is_not_made_up(tmp_path: Path) -> None:

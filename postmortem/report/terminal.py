@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from postmortem.report import groups, labels, summary, text, view
+from postmortem.say.consistency import contradictions
 
 LABEL = 11  # columns of the labels on the left
 PAINT = {"bold": "1", "dim": "2", "cause": "1;31", "good": "1;32", "doubt": "1;33"}
@@ -151,9 +152,18 @@ def render_verbose(incident: view.Incident) -> str:
             f"{g.few:<12} {g.state:<8} {text.sentence(g.exit, 20):<10} {g.why}" for g in groups.rank_groups(document)
         ],
         "Clocks": [_clock(item) for item in view.rows(document.get("clocks"))],
+        "Contradictions": _contradictions(document),
     }
     shown = {title: [text.line(line, 600).rstrip() for line in lines] or ["nothing"] for title, lines in blocks.items()}
     return "\n".join("\n".join([title, *(f"  {line}" for line in lines), ""]) for title, lines in shown.items())
+
+
+def _contradictions(document: view.Document) -> list[str]:
+    """Return statements of the document that contradict each other; each is a defect of ours."""
+    try:
+        return [*contradictions(document)]
+    except (KeyError, TypeError, AttributeError, IndexError):
+        return ["not checked: the document is of another version"]
 
 
 def _seen(document: view.Document, key: str) -> list[str]:

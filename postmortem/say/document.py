@@ -71,12 +71,20 @@ def _job(solution: Solution) -> contract.Job:
     named = {s.host for s in solution.case.sources.values() if s.host}
     return {
         "id": solution.job,
-        "world_size": registry.world or (len(ranks) if ranks and max(ranks) + 1 == len(ranks) else None),
+        "world_size": _world(registry.world, sorted({*ranks, *solution.ranks})),
         "hosts": sorted(named | set(registry.host_of.values())),
         "torch": registry.torch,
         "nccl": registry.nccl,
         "attempts": solution.attempts,
     }
+
+
+def _world(stated: int | None, ranks: Sequence[int]) -> int | None:
+    """The number of ranks as a line states it, else as all ranks from 0 on show it; a line about one node or one
+    group states fewer than there are."""
+    if stated and all(rank < stated for rank in ranks):
+        return stated
+    return len(ranks) if ranks and max(ranks) + 1 == len(ranks) else None
 
 
 def _moment(root: Claim | None) -> float | None:
@@ -135,12 +143,13 @@ def _actions(case: Case, root: Claim, sure: str) -> Iterator[verdict.Action]:
 def _rootless(solution: Solution) -> Row:
     healthy, read = solution.outcome == "healthy", solution.outcome == "undetermined" and solution.unread is None
     category = _of_symptoms(solution)
+    open_ = missing.Open(solution.case, solution.claims, None, category)
     return {
         "category": category,
         "confidence": "supported" if healthy else "hypothesis",
         "because": reasons.because(solution, ""),
         "actions": [] if healthy else [COLLECT],
-        "missing": missing.missing(missing.Open(solution.case, solution.claims, None, category)) if read else [],
+        "missing": missing.of_undetermined(open_) if read else [],
     }
 
 

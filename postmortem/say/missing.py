@@ -96,6 +96,11 @@ def missing(open_: Open) -> list[Missing]:
     return [item for step in steps for item in step(open_)]
 
 
+def of_undetermined(open_: Open) -> list[Missing]:
+    """The missing evidence where no cause was found: at least the output of the ranks."""
+    return missing(open_) or [_item("output")]
+
+
 def _item(name: str, **parts: object) -> Missing:
     """A row of missing.yaml."""
     row = forms.rows("say/missing")[name]

@@ -40,7 +40,7 @@ def because(solution: Solution, proof: str) -> list[str]:
         *_joins(solution, root),
         *_effects(solution, root),
     ]
-    return _distinct(found, headline.headline(solution))
+    return _distinct(found, headline.headline(solution)) or [f"{proof}: {inside(root.pattern.title)}."]
 
 
 def _distinct(found: Sequence[str], sentence: str) -> list[str]:
