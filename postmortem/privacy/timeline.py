@@ -5,8 +5,10 @@ piece may no longer be recognized as a part of a secret.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from postmortem.model import Event
+from postmortem.model.details import Details
 from postmortem.privacy.redact import SHORTEST, Redactor
 
 PROSE = 8  # characters of a field that may hold more than a word
@@ -46,9 +48,9 @@ def for_the_report(events: Sequence[Event], redactor: Redactor) -> tuple[Event, 
     return tuple(map(Event._make, zip(*columns.values(), strict=True)))
 
 
-def _fields(fields: Mapping[str, object], redactor: Redactor, secrets: Mapping[str, str]) -> Mapping[str, object]:
+def _fields(fields: Details, redactor: Redactor, secrets: Mapping[str, str]) -> Details:
     new = {key: _field(value, redactor, secrets) for key, value in fields.items()}
-    return fields if all(new[key] is value for key, value in fields.items()) else new
+    return fields if all(new[key] is value for key, value in fields.items()) else cast(Details, new)
 
 
 def _field(value: object, redactor: Redactor, secrets: Mapping[str, str]) -> object:

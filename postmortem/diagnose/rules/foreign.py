@@ -24,7 +24,6 @@ from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.same import same_host
 from postmortem.formats import forms
 from postmortem.model import Event, Where
-from postmortem.model.digits import number
 
 _REGEXES = forms.regexes("diagnose/lines")
 GPU = ("gpu-hardware", "gpu-fault")
@@ -39,7 +38,7 @@ NEAR_S = 60.0  # between a kill and the report of its effect
 
 def is_program(e: Event) -> bool:
     """Whether the process that a kernel line names may be a rank."""
-    return str(e.fields.get("comm") or "").lower().startswith(PROGRAMS)
+    return e.fields.get("comm", "").lower().startswith(PROGRAMS)
 
 
 def outside(case: Case, e: Event) -> bool:
@@ -107,12 +106,11 @@ def unknown_process(view: View) -> Iterator[Defeat]:
 
 def in_another_cgroup(view: View) -> Iterator[Defeat]:
     """The kernel's lists of tasks show that another kill was in this job's memory cgroup, and this one was not."""
-    lists = ((e.pid, e.fields.get("tasks")) for e in view.case.of_kind("oom-tasks"))
-    tasks = {pid: set(pids) for pid, pids in lists if isinstance(pids, tuple)}
+    tasks = {e.pid: set(e.fields["tasks"]) for e in view.case.of_kind("oom-tasks")}
     if len(tasks) < 2:
         return
     job = [e for e in view.case.events if e.speaker != "kernel"]
-    pids = {e.pid for e in job} | {number(e.fields.get("pid")) for e in job}
+    pids = {e.pid for e in job} | {e.fields.get("pid") for e in job}
     ours = {victim for victim, listed in tasks.items() if listed & (pids - {None, 0, 1})}
     for at, claim in view.numbered("cause", "confirms"):
         if ours and _of_unknown_process(claim) and set(claim.pids[:1]) & (tasks.keys() - ours):
@@ -141,7 +139,7 @@ def _own_numbers(case: Case, rows: Mapping[Where, str]) -> set[str]:
             set(_REGEXES["number"].findall(path)) & set(rows.values())
         )
     own = (e for e in case.of_kind("pattern") if e.where.source not in tables and e.fields.get("job_id"))
-    return found | {str(e.fields["job_id"]) for e in own}
+    return found | {e.fields["job_id"] for e in own}
 
 
 # ── a job that all ranks finished ───────────────────────────────────────────────────────────────────────────
