@@ -209,8 +209,8 @@ def _diagnose(evidence: Evidence, library: Library, options: Options) -> Inciden
     redactor = Redactor()
     for source in evidence.sources:
         redactor.path(source.path)
-    rows, details = without_secrets(timeline.frame, timeline.details, redactor)
-    document, timeline = _concluded(replace(timeline, frame=rows, details=details), evidence, library, options)
+    rows, extras = without_secrets(timeline.frame, timeline.extras, redactor)
+    document, timeline = _concluded(replace(timeline, frame=rows, extras=extras), evidence, library, options)
     cleaned = cast(Document, redactor.document(document))
     return Incident(cleaned, for_the_report(timeline.frame, redactor), interrupted, redacted=True, redactor=redactor)
 

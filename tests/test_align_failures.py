@@ -100,7 +100,7 @@ def test_lines_stamped_by_a_collector_are_refused_and_all_that_depends_on_them()
     events = [with_times(e, lambda t: t + rng.uniform(0, 60)) if id(e) in shipped else e for e in world.events]
     crash = next(e for e in world.events if e.host == host and e.kind == "line")
     assert crash.time is not None
-    gone = {"pid": "77", "kernel": True}
+    gone = {"pid": 77, "kernel": True}
     utc = crash._replace(where=Where(f"{host}/error.json", 1), time=crash.time - zone, clock="absolute")
     kill = crash._replace(where=Where(f"{host}/dmesg", 1), kind="pattern", time=99.0, clock="boot", fields=gone)
     ended = crash._replace(where=Where(f"{host}/agent.err", 9), kind="exit", pid=77)

@@ -21,7 +21,7 @@ KILL = "Memory cgroup out of memory: Killed process 29502 (python3) total-vm:1kB
 
 def kernel(text: str, time: float, clock: ClockKind, file: str, host: str = "node-b", pid: int | None = 29502) -> Event:
     stamp: dict[str, Any] = {"time": time, "clock": clock, "sigma": 1e-6, "host": host}
-    fields = {"pid": str(pid)} if pid else {}
+    fields = {"pid": pid} if pid else {}
     return event(text, file, source_kind="kernel", speaker="kernel", fields=fields, **stamp)
 
 

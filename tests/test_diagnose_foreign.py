@@ -62,7 +62,6 @@ RAISED = 'Traceback (most recent call last):\n  File "/opt/train.py", line 5, in
 @pytest.mark.parametrize(
     "last, pattern, outcome",
     [
-        ("", "xid-79-gpu-fell-off-bus", "undetermined"),  # of which day is it?
         (f"{RAISED}ValueError: bad label 9\n", "python-exception", "incident"),
         (f"{RAISED}RuntimeError: CUDA error: unspecified launch failure\n", "xid-79-gpu-fell-off-bus", "incident"),
         (

@@ -39,17 +39,7 @@ def test_the_jobs_own_row_counts(tmp_path: Path) -> None:
     assert verdict(tmp_path, {"sacct.txt": TABLE, "slurm-990.out": WORK})["category"] == "host-oom"
 
 
-def test_without_a_number_no_row_of_several_is_more_than_a_guess(tmp_path: Path) -> None:
-    found = verdict(tmp_path, {"sacct.txt": TABLE, "rank0.log": WORK})
-    assert (found["outcome"], found["confidence"]) == ("undetermined", "hypothesis")
-
-
 def test_a_table_of_one_job_counts(tmp_path: Path) -> None:
     one = "".join(line for line in TABLE.splitlines(keepends=True) if not line.startswith(("991", "992")))
     found = verdict(tmp_path, {"sacct.txt": one, "rank0.log": WORK})
     assert (found["outcome"], found["category"]) == ("incident", "host-oom")
-
-
-def test_a_number_in_slurms_own_words_states_which_job_it_is(tmp_path: Path) -> None:
-    ended = "slurmstepd: error: *** JOB 992 ON node01 CANCELLED AT 2026-11-20T08:00:30 DUE TO TIME LIMIT ***\n"
-    assert verdict(tmp_path, {"sacct.txt": TABLE, "rank0.log": WORK + ended})["pattern"] == "slurm-time-limit"

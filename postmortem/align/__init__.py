@@ -27,7 +27,7 @@ from postmortem.align.place import IN_ORDER, Correction, Line, Moment, Pieces
 from postmortem.align.solve import Array
 from postmortem.align.years import YEARLESS_END, note_on, with_years
 from postmortem.model import Clock, Event, frame
-from postmortem.model.frame import Details
+from postmortem.model.frame import Extras
 
 Members = Mapping[ClockId, Sequence[Event]]
 _LAST = float("inf")
@@ -39,7 +39,7 @@ class Timeline:
     order of time; lines of one file are in their order, and events without a time come last."""
 
     frame: pd.DataFrame
-    details: Details
+    extras: Extras
     clocks: tuple[Clock, ...] = ()
     corrections: tuple[Correction | None, ...] = ()  # of the clocks; None: the offset does not change or is not known
 
@@ -51,13 +51,13 @@ class Timeline:
         corrections: tuple[Correction | None, ...] = (),
     ) -> Timeline:
         """The timeline of placed events: their `at` is their time."""
-        rows, details = frame.of_events(events)
-        return cls(rows.take(_display_order(rows)), details, clocks, corrections)
+        rows, extras = frame.of_events(events)
+        return cls(rows.take(_display_order(rows)), extras, clocks, corrections)
 
     @property
     def events(self) -> list[Event]:
         """Typed rows of the frame, made anew, in the order in which they were read."""
-        return frame.to_events(self.frame.sort_index(), self.details)
+        return frame.to_events(self.frame.sort_index(), self.extras)
 
     def with_times(self, times: Mapping[Line, Moment]) -> Timeline:
         """The timeline with the times of these lines."""
@@ -95,7 +95,7 @@ def align(events: Sequence[Event]) -> Timeline:
     pieces |= {clock: _bridged(clock, bridge, estimates) for clock, bridge in bridges.items()}
     unknown = Pieces((Correction(),), {})
     pieces = {clock: unknown for clock in members if clock.kind != "boot"} | pieces
-    rows, details = frame.of_events(shown)
+    rows, extras = frame.of_events(shown)
     place.correct(rows, clocks, pieces)
     table = _table(members, _last_time(rows), estimates, bridges)
     inferred: dict[str, list[float]] = defaultdict(list)
@@ -103,7 +103,7 @@ def align(events: Sequence[Event]) -> Timeline:
         if after is not before:
             inferred[after.where.source].append(after.time or 0.0)
     known = tuple(_with_years(c, inferred) for c, _ in table), tuple(k for _, k in table)
-    return Timeline(rows.take(_display_order(rows)), details, *known)
+    return Timeline(rows.take(_display_order(rows)), extras, *known)
 
 
 def _last_time(rows: pd.DataFrame) -> float | None:

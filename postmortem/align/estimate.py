@@ -24,7 +24,7 @@ from postmortem.align import place, zones
 from postmortem.align.owners import ClockId, Owners, is_kernel, rows_of
 from postmortem.align.place import Correction, Pieces
 from postmortem.model import Event
-from postmortem.model.digits import whole
+from postmortem.model.details import Details
 
 if TYPE_CHECKING:
     from postmortem.align.consensus import Consensus, Segment
@@ -90,16 +90,14 @@ def began_to_wait(events: Iterable[Event]) -> Iterator[Event]:
     seen: set[tuple[object, ...]] = set()
     for e in events:
         waited, number = e.fields.get("ran_ms"), e.fields.get("seq")
-        if not (isinstance(waited, str) and waited.isdecimal() and len(waited) < 10):
-            continue
         family = f"once entered collective {number} of {e.fields.get('pg') or 'its group'}"
         key = (e.where.source, e.rank, family)
-        if e.time is None or e.rank is None or number is None or key in seen:
+        if waited is None or e.time is None or e.rank is None or number is None or key in seen:
             continue
         seen.add(key)
-        began = e.time - whole(waited) / 1000
+        began = e.time - waited / 1000
         zero = array("q", [0])
-        fields = {"family": family, "columns": 1, "values": zero, "times": array("d", [began]), "lines": zero}
+        fields: Details = {"family": family, "columns": 1, "values": zero, "times": array("d", [began]), "lines": zero}
         yield e._replace(kind="sync", time=began, sigma=(e.sigma**2 + TOGETHER**2) ** 0.5, fields=fields)
 
 

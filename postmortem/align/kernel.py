@@ -23,7 +23,7 @@ from statistics import median
 from postmortem.align.owners import ClockId, Owners, is_kernel
 from postmortem.align.zones import FARTHEST, QUARTER, snapped
 from postmortem.model import Event
-from postmortem.model.digits import number, whole
+from postmortem.model.digits import whole
 from postmortem.system import forms
 
 Process = tuple[str | None, int]  # host and pid
@@ -217,7 +217,7 @@ def _windows(
     found: dict[ClockId, dict[int, Window]] = defaultdict(dict)
     for clock, members in kernels.items():
         for e in members:
-            killed = number(e.fields.get("pid", e.pid))
+            killed = e.fields.get("pid", e.pid)
             if killed is None or e.time is None:
                 continue
             key: Process = (clock.host, killed)
@@ -232,4 +232,4 @@ def _windows(
 
 def _ended(e: Event) -> int | None:
     """The pid of the process that an event reports as ended."""
-    return e.pid if e.kind == "exit" else number(e.fields.get("pid")) if e.pattern in USER_PID else None
+    return e.pid if e.kind == "exit" else e.fields.get("pid") if e.pattern in USER_PID else None

@@ -53,7 +53,7 @@ class Readings:
     def lines(self, clock: int) -> Iterator[tuple[str, int, int]]:
         """Source, line and hash of the key of each mark of one clock."""
         events = self.events[clock]
-        places = [(e.where.source, line) for e in events for line in _field(e, "lines")]
+        places = [(e.where.source, line) for e in events for line in e.fields["lines"]]
         hashes = _columns(events, [clock] * len(events), self.keys).hash.tolist()
         return ((source, line, key) for (source, line), key in zip(places, hashes, strict=True))
 
@@ -93,7 +93,7 @@ def _key_columns(form: str, members: Sequence[Event]) -> tuple[int, ...] | None:
     if form.startswith("once "):
         return (0,)
     tables = [_table(e) for e in members[:: max(1, len(members) // WRITERS)][:WRITERS]]
-    width = min(_field(e, "columns") for e in members)
+    width = min(e.fields["columns"] for e in members)
     same, varying = [], []
     for j in range(1, width):
         own = [set(t[:, j].tolist()) for t in tables]
@@ -128,18 +128,13 @@ def _unique(table: Array, columns: tuple[int, ...]) -> bool:
     return len(np.unique(table[:, list(columns)], axis=0)) >= 0.98 * len(table)
 
 
-def _field(e: Event, name: str) -> Any:
-    """The marks' `family`, `columns`, `values`, `times` or `lines` (see `parsers.counters`)."""
-    return e.fields[name]
-
-
 def _table(e: Event) -> Array:
-    return np.frombuffer(_field(e, "values"), dtype=np.int64).reshape(-1, _field(e, "columns"))
+    return np.frombuffer(e.fields["values"], dtype=np.int64).reshape(-1, e.fields["columns"])
 
 
 def _columns(events: Sequence[Event], clock: Sequence[int], keys: Keys) -> _Columns:
     """All marks of some events of these clocks, stamps of coarse resolution moved to the middle of their interval."""
-    fields: list[Any] = [e.fields for e in events]
+    fields = [e.fields for e in events]
     of: Array = np.repeat(np.arange(len(events)), [len(f["times"]) for f in fields])
     number = np.array([keys.numbers[f["family"]] for f in fields])
     writers: dict[tuple[object, ...], int] = {}
@@ -163,7 +158,7 @@ def _columns(events: Sequence[Event], clock: Sequence[int], keys: Keys) -> _Colu
 
 def _hashes(events: Sequence[Event], number: Array, of: Array, keys: Keys) -> Array:
     """A number for each mark's key. Attempt and run belong to it: a restart counts again from the start."""
-    fields: list[Any] = [e.fields for e in events]
+    fields = [e.fields for e in events]
     values = np.frombuffer(b"".join([f["values"] for f in fields]), dtype=np.uint64)
     width = np.array([f["columns"] for f in fields])[of]
     start = np.cumsum(width) - width
@@ -210,7 +205,7 @@ def _batches(events: Sequence[Sequence[Event]]) -> Iterator[tuple[int, int]]:
     """Clocks in a row with enough marks together: no numpy call for each clock, nor all marks in memory at once."""
     first = marks = 0
     for i, members in enumerate(events):
-        fields: list[Any] = [e.fields for e in members]
+        fields = [e.fields for e in members]
         marks += sum([len(f["times"]) for f in fields])
         if marks >= BATCH or i == len(events) - 1:
             yield first, i + 1
@@ -287,7 +282,7 @@ def _split_unnamed(by_clock: Mapping[ClockId, Sequence[Event]], owners: Owners, 
 def _groups(members: Sequence[Event], ranks: Sequence[int], c: _Columns) -> dict[int | None, int]:
     """Rank -> number of its clock: ranks in the order of their lateness, cut where the gap is wide and steady."""
     place = {r: i for i, r in enumerate(ranks)}
-    rank = np.concatenate([np.full(len(_field(e, "times")), place[e.rank]) for e in members if e.rank is not None])
+    rank = np.concatenate([np.full(len(e.fields["times"]), place[e.rank]) for e in members if e.rank is not None])
     moments, index, counts = np.unique(c.hash, return_inverse=True, return_counts=True)
     delay = c.time - group_median(c.time, index, len(moments))[index]
     common = counts[index] >= 2

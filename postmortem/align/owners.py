@@ -18,7 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations, takewhile
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 from postmortem.model import ClockKind, Event
 
@@ -169,13 +169,13 @@ def _units(syncs: Sequence[Event]) -> dict[str, Unit]:
 
 def _ends(e: Event) -> list[tuple[tuple[int, ...], float]]:
     """The first and the last marks of a packed event."""
-    n = len(cast(Sequence[float], e.fields["times"]))
+    n = len(e.fields["times"])
     return rows_of(e, range(n) if n <= 2 * LOOKED_AT else [*range(LOOKED_AT), *range(n - LOOKED_AT, n)])
 
 
 def rows_of(e: Event, places: Iterable[int]) -> list[tuple[tuple[int, ...], float]]:
     """The numbers and the stamp of each of these marks of a packed event that it has."""
-    values, times, width = cast(Any, [e.fields[name] for name in ("values", "times", "columns")])
+    values, times, width = e.fields["values"], e.fields["times"], e.fields["columns"]
     return [(tuple(values[i * width : (i + 1) * width]), times[i]) for i in places if i < len(times)]
 
 

@@ -123,9 +123,8 @@ def _dated(e: Event, year: int, middle: float, latest: float) -> Event:
     return e._replace(time=there, fields={**e.fields, "times": _packed(e.fields["times"], e.time, there)})
 
 
-def _packed(times: object, before: float, there: float) -> object:
+def _packed(times: array[float], before: float, there: float) -> array[float]:
     """Marks in the years that follow from the first one's."""
-    assert isinstance(times, array)
     out, year = array("d"), datetime.fromtimestamp(there, UTC).year
     for t in times:
         if before - t > HALF:

@@ -1,24 +1,6 @@
 """Events of one source, from its hits and their context. One module per family of lines; none knows verdicts.
 
-A parser never raises on content: an unreadable line yields nothing. `Event.fields` has these keys, where known:
-
-all kinds        local_rank, writer (of the line), quoted (in a pasted mail)
-pattern          the captures of the pattern; on the line of another event also its keys
-exception        type, message, line, frames, code, collective; own, source (code of the innermost frame), opened,
-                 table (a value for each rank), reported_by; as flags: interrupted, wrapper, chained, excepthook,
-                 logged, ignored, headless, last_error. Also `uttered`: logged, and not the writer's last line
-cut              opened
-crash, stack     frames, own, code, collective, tool; of a crash signal, line, current, terminate, what; of a stack
-                 state, child, asked, after, still
-exit             exitcode, local_rank, block (of torchrun) or told_by
-fault            says (read by patterns), detail, library, peer, path, warned; of a waiting task comm and pid
-identity, pid    said_rank, said_worker, world, pid, gpu, bus, torch, nccl; member, of
-progress, worked, finished    step, loss; by (count, loss, answer, up, result, rounds); last_word
-line, notice     first, last, milestone; words (shapes of the last lines), cries (reports an error)
-anew             grew (the line where the count last grew), first
-sync             family, columns, values, times, lines
-recorder         entries, pending, status, groups, version, whole, frames, own, code
-process, counter, oom-tasks    state, wchan, command, ppid; oom_kill; tasks
+A parser never raises on content: an unreadable line yields nothing. `Event.fields` are `model.details`.
 """
 
 from __future__ import annotations
@@ -50,6 +32,7 @@ from postmortem.formats.marks import bare
 from postmortem.library import Library, Signature, load, regexes, shipped
 from postmortem.library.regexes import PATIENCE
 from postmortem.model import Event, Hit, Match, Pattern, Scanned, Skip, Source
+from postmortem.model.details import Details, captured
 from postmortem.model.digits import whole
 from postmortem.privacy import may_hold, window
 from postmortem.scan.engine import TIRED
@@ -147,24 +130,24 @@ def _applies(pattern: Pattern, source: Source, excerpt: Excerpt) -> bool:
 
 
 def _pattern_event(excerpt: Excerpt, pattern: Pattern, match: Match) -> Event:
-    fields: dict[str, object] = {**_unsplit(match.captures, excerpt.text)}
+    fields = _captured(match.captures, excerpt.text)
     if m := _LOCAL_RANK.search(excerpt.text) if "local_rank" not in fields else None:
         fields["local_rank"] = whole(m[1])
     line = next(excerpt.following())
     return excerpt.event("pattern", line, pattern=pattern.id, severity=pattern.severity, fields=fields)
 
 
-def _unsplit(captures: Mapping[str, str], text: str) -> dict[str, str]:
+def _captured(captures: Mapping[str, str], text: str) -> Details:
     """The captures of a pattern. One that contains a part of a secret is extended, so that it can be recognized
     and masked."""
     if not may_hold(text):
-        return dict(captures)
+        return captured(captures)
     found = {}
     for name, value in captures.items():
         at = max(0, text.find(value))
         start, end = window(text, at, at + len(value))
         found[name] = text[start:end] if text.startswith(value, at) else value
-    return found
+    return captured(found)
 
 
 def _patterns_of_document(scanned: Scanned, library: Library, events: list[Event]) -> Iterator[Event]:
@@ -174,7 +157,7 @@ def _patterns_of_document(scanned: Scanned, library: Library, events: list[Event
     for name, match in sorted(matches.items()):
         pattern = library.get(name)
         if pattern is not None and (not pattern.sources or scanned.source.kind in pattern.sources):
-            fields = dict(base.fields) | dict(match.captures)
+            fields = base.fields | captured(match.captures)
             yield base._replace(kind="pattern", pattern=pattern.id, severity=pattern.severity, fields=fields)
 
 
@@ -205,7 +188,7 @@ def _with_frames(events: list[Event]) -> list[Event]:
     for e in events:
         if e.kind == "pattern" and e.where.line and (found := exceptions.get(e.where.line)) is not None:
             adopts = e.rank is None or found.fields.get("reported_by") == "parent"
-            e = e._replace(fields={**found.fields, **e.fields}, rank=found.rank if adopts else e.rank)
+            e = e._replace(fields=found.fields | e.fields, rank=found.rank if adopts else e.rank)
             if e.time is None:
                 e = e._replace(time=found.time, clock=found.clock, sigma=found.sigma, raw_time=found.raw_time)
         out.append(e)
@@ -217,10 +200,11 @@ def _with_last_errors(events: list[Event]) -> list[Event]:
     is dropped: the exception is read with its frames."""
     last = {e.where.line for e in events if e.kind == "fault" and e.fields.get("warned")}
     raised = {e.where.line for e in events if e.kind == "exception"} - last
-    marked = ({**e.fields, "last_error": True} if e.where.line in last else e.fields for e in events)
     return [
-        e._replace(fields=fields) if e.kind in ("pattern", "fault") else e
-        for e, fields in zip(events, marked, strict=True)
+        e._replace(fields={**e.fields, "last_error": True})
+        if e.kind in ("pattern", "fault") and e.where.line in last
+        else e
+        for e in events
         if e.kind != "fault" or e.where.line not in raised
     ]
 
@@ -247,9 +231,9 @@ class _Decisive:
         self.compiled = lru_cache(maxsize=None)(regex.compile)
         self.read = lru_cache(maxsize=4096)(self._read)  # a thousand ranks raise the same exception
 
-    def _read(self, kind: str, text: str) -> tuple[tuple[Pattern, dict[str, str] | None], ...]:
+    def _read(self, kind: str, text: str) -> tuple[tuple[Pattern, Details | None], ...]:
         """The patterns that match a line, and their captures; None if the match took too long."""
-        found: dict[str, tuple[Pattern, dict[str, str] | None]] = {}
+        found: dict[str, tuple[Pattern, Details | None]] = {}
         may = self.sieves[kind].may(text) if kind in self.sieves else 0
         for n, (pattern, expression) in enumerate(self.variants.get(kind, ())):
             if pattern.id in found or not may >> n & 1:
@@ -262,7 +246,7 @@ class _Decisive:
                 continue
             if m is not None:
                 captures = {k: v for k, v in m.groupdict().items() if v is not None}
-                found[pattern.id] = (pattern, _unsplit(captures, text))
+                found[pattern.id] = (pattern, _captured(captures, text))
         return tuple(found.values())
 
     def _search(self, pattern: Pattern, expression: str, text: str) -> regex.Match[str] | None:
@@ -292,18 +276,20 @@ def _on_events(events: list[Event], library: Library, guard: Guard) -> Iterator[
                 if kind in ("fault", "warned") and at and (at, pattern.id) in named:
                     continue
                 named.add((at, pattern.id))
-                fields = {k: v for k, v in event.fields.items() if k not in ("says", "warned")} | extra | captures
+                fields = event.fields | extra | captures
+                fields.pop("says", None)
+                fields.pop("warned", None)
                 yield event._replace(kind="pattern", pattern=pattern.id, severity=pattern.severity, fields=fields)
 
 
-def _readings(event: Event) -> Iterator[tuple[str, str, dict[str, object]]]:
+def _readings(event: Event) -> Iterator[tuple[str, str, Details]]:
     """The texts of an event that patterns read: its decisive line, and the fault in it."""
     if event.kind == "fault":
-        for kind, name in (("warned", "warned"), ("fault", "says")):
-            if event.fields.get(name):
-                yield kind, str(event.fields[name]), {}
+        for kind, text in (("warned", event.fields.get("warned")), ("fault", event.fields.get("says"))):
+            if text:
+                yield kind, text, {}
         return
-    line = str(event.fields.get("line", event.text))
+    line = event.fields.get("line", event.text)
     if event.kind == "uttered":
         yield "exception", line, {"uttered": True}
         return
@@ -312,15 +298,13 @@ def _readings(event: Event) -> Iterator[tuple[str, str, dict[str, object]]]:
         library, text = faults.library_of(line)
         fields = faults.fields_of(faults.read(text, library, _innermost(event)))
         if fields:
-            yield "fault", str(fields.pop("says")), fields
+            yield "fault", fields.pop("says"), fields
 
 
 def _innermost(event: Event) -> str:
     """The innermost frame of an exception as `file function: code`; empty without frames."""
     frames = event.fields.get("frames")
-    if not isinstance(frames, tuple) or not frames:
-        return ""
-    return f"{frames[-1][0]} {frames[-1][2]}: {event.fields.get('source') or ''}"
+    return f"{frames[-1][0]} {frames[-1][2]}: {event.fields.get('source', '')}" if frames else ""
 
 
 def read_text(text: str, kind: str = "", library: Library | None = None) -> list[Event]:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from postmortem.formats import forms
 from postmortem.formats.excerpt import Line, line_event
 from postmortem.model import Event, Source
+from postmortem.model.details import Details
 from postmortem.model.digits import whole
 
 MARKS = 300  # of each writer: more do not make a clock better
@@ -138,7 +139,7 @@ def _chosen(family: _Family, most: int) -> list[tuple[int, Row]]:
 
 
 def _event(source: Source, name: str, family: _Family, chosen: list[tuple[int, Row]]) -> Event:
-    fields: dict[str, object] = {
+    fields: Details = {
         "family": name,
         "columns": len(chosen[0][1]),
         "values": array("q", [n for _, row in chosen for n in row]),

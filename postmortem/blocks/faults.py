@@ -28,6 +28,7 @@ from postmortem.formats import forms
 from postmortem.formats.excerpt import Excerpt, Line
 from postmortem.library import Signature
 from postmortem.model import Event
+from postmortem.model.details import Details
 from postmortem.model.digits import number, whole
 from postmortem.privacy import cut
 from postmortem.system import lazy
@@ -89,8 +90,8 @@ def parse_library(excerpt: Excerpt) -> Iterator[Event]:
     if last := _REGEXES["last"].search(excerpt.envelope.body):
         if (line := _last_error(excerpt, last.end())) is not None:
             text = line.envelope.body.strip()
-            warned = {"warned": cut(f"x.cc:0 NCCL WARN {text}", 2000)}
-            yield excerpt.event("fault", line, fields=fields_of(read(text, "nccl")) | warned)
+            warned = cut(f"x.cc:0 NCCL WARN {text}", 2000)
+            yield excerpt.event("fault", line, fields={**fields_of(read(text, "nccl")), "warned": warned})
         return
     library, text = library_of(excerpt.envelope.body)
     if not library or _REGEXES["again"].search(text):
@@ -175,13 +176,14 @@ def _kind_of(peer: str) -> str:
     return "loopback" if peer.startswith(("127.", "::1", "localhost")) else "address"
 
 
-def fields_of(found: Fault | None) -> dict[str, object]:
+def fields_of(found: Fault | None) -> Details:
     """The fields of a fault's event; patterns read `says`."""
     if found is None:
         return {}
     detail = _ERRORS[found.reason]["texts"][0] if found.reason in _ERRORS else found.reason.strip("'")
-    named = {"peer": found.peer, "path": found.path, "detail": detail, "library": found.library or "-"}
-    return {"says": found.summary, **{k: v for k, v in named.items() if v}}
+    fields: Details = {"says": found.summary, "detail": detail, "library": found.library or "-"}
+    fields |= {"peer": found.peer} if found.peer else {}
+    return fields | ({"path": found.path} if found.path else {})
 
 
 # ── kernel stacks of waiting tasks ──────────────────────────────────────────────────────────────────────────
@@ -196,7 +198,7 @@ def parse_waiting(excerpt: Excerpt) -> Iterator[Event]:
     holder = next((name for text in stack for name, form in _HOLDERS if form.search(text)), "")
     if not holder:
         return
-    fields: dict[str, object] = {"says": f"kernel wait/{holder.replace(' ', '-')}", "detail": holder}
+    fields: Details = {"says": f"kernel wait/{holder.replace(' ', '-')}", "detail": holder}
     pid = number(task["pid"]) if task else None
     if task:
         fields |= {"comm": task["comm"], "pid": pid}

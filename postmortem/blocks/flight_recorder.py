@@ -19,7 +19,7 @@ import math
 import sys
 from array import array
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from postmortem.blocks.counters import MARKS
 from postmortem.blocks.frames import stack_fields
@@ -27,6 +27,7 @@ from postmortem.blocks.plain_pickle import PlainPickleError, loads
 from postmortem.formats import forms, plain_json
 from postmortem.formats.excerpt import decode, source_event, timed
 from postmortem.model import Event, Source, Stamp
+from postmortem.model.details import Counts, Details
 from postmortem.model.digits import whole
 from postmortem.privacy import cut
 
@@ -60,7 +61,7 @@ class _Group(NamedTuple):
 
 
 Groups = dict[tuple[str, str], _Group]  # by name and description
-Status = dict[str, dict[str, int | None]]  # by group
+Status = dict[str, Counts]  # by group
 
 
 def parse(source: Source, content: bytes) -> Iterator[Event]:
@@ -77,7 +78,7 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
     rank = source.rank if source.rank is not None else _rank(source.path, document, groups)
     base = source_event(source, "recorder", "", rank=rank, host=source.host or _word(document.get("host_name")) or None)
     last = entries[-MOST:]
-    fields = {
+    fields: Details = {
         "status": _status(document, rows, groups, entries),
         "groups": {g.key: {"desc": g.desc, "ranks": g.ranks} for g in groups.values()},
         "version": _word(document.get("version"), 40),
@@ -233,27 +234,25 @@ def _status(document: Table, rows: list[Table], groups: Groups, entries: list[_E
     found: Status = {}
     for pg_id, row in list(_table(document.get("pg_status")).items())[:4096]:
         if (key := by_id.get(_word(pg_id))) is not None:
-            numbers = {name: _number(_table(row).get(f"last_{name}_collective")) for name in _COUNTS}
-            found[key] = {name: n if n is not None and n >= 0 else None for name, n in numbers.items()}
+            last = (_number(_table(row).get(f"last_{name}_collective")) for name in _COUNTS)
+            enqueued, started, completed = (n if n is not None and n >= 0 else None for n in last)
+            found[key] = {"enqueued": enqueued, "started": started, "completed": completed}
     recorded: dict[str, list[_Entry]] = {}
     for e in entries:
         recorded.setdefault(e.group, []).append(e)
     for key, own in recorded.items():
-        started = (e.seq for e in own if e.state in ("started", "completed"))
-        completed = (e.seq for e in own if e.done)
-        numbers = {
+        found[key] = {
             "enqueued": max(e.seq for e in own),
-            "started": max(started, default=None),
-            "completed": max(completed, default=min(e.seq for e in own) - 1),
+            "started": max((e.seq for e in own if e.state in ("started", "completed")), default=None),
+            "completed": max((e.seq for e in own if e.done), default=min(e.seq for e in own) - 1),
         }
-        found[key] = found.get(key, {}) | numbers
     return found
 
 
 # ── the event ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _event(base: Event, entries: list[_Entry], fields: dict[str, Any]) -> Event:
+def _event(base: Event, entries: list[_Entry], fields: Details) -> Event:
     pending = [e for e in entries if not e.done]
     decisive = next(reversed(pending or entries), None)
     stack = stack_fields(_frames(decisive.frames) if decisive else [])
@@ -273,7 +272,7 @@ def _marks(base: Event, entries: list[_Entry]) -> Iterator[Event]:
         marks = ended or own
         if len(marks) > 1:
             times = array("d", [(e.discovered or e.created) / 1e9 for e in marks])
-            fields: dict[str, object] = {
+            fields: Details = {
                 "family": f"recorder {'ended' if ended else 'enqueued'} {name}",
                 "columns": 2,
                 "values": array("q", [n for e in marks for n in (0, e.seq)]),

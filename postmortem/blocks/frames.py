@@ -6,6 +6,7 @@ import re
 import sys
 
 from postmortem.formats import forms
+from postmortem.model.details import Details
 from postmortem.model.digits import whole
 
 _REGEXES = forms.regexes("blocks/exceptions")
@@ -37,7 +38,7 @@ def code_line(frames: Frames) -> str | None:
     return None
 
 
-def stack_fields(frames: Frames) -> dict[str, object]:
+def stack_fields(frames: Frames) -> Details:
     """The fields of every event of kind `stack`; `frames` most recent first."""
     return {
         "frames": tuple(frames[:60]),

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from postmortem.formats import forms
 from postmortem.formats.envelope import Envelope
+from postmortem.model.details import Details, captured
 from postmortem.model.digits import whole
 
 _REGEXES = forms.regexes("blocks/identities")
@@ -48,30 +49,25 @@ class End(NamedTuple):
     pid: int | None = None
 
 
-def learn(facts: dict[str, object], body: str) -> None:
+def learn(facts: Details, body: str) -> None:
     """Add the facts of a line about its writer: rank, size of the job, pid, bus and versions. The first counts;
     two different ranks make the rank unknown."""
     if not any(word in body for word in _WORDS):
         return
     if m := _REGEXES["of"].search(body):
-        _add_number(facts, "said_rank", whole(m["rank"]))
+        if facts.setdefault("said_rank", whole(m["rank"])) != whole(m["rank"]):
+            facts["said_rank"] = None
         facts.setdefault("world", whole(m["world"]))
         if p := _REGEXES["pid"].search(body):
             facts.setdefault("pid", whole(p["pid"]))
     elif m := _REGEXES["worker"].search(body):
-        _add_number(facts, "said_worker", whole(m["n"]))
+        if facts.setdefault("said_worker", whole(m["n"])) != whole(m["n"]):
+            facts["said_worker"] = None
     elif m := _REGEXES["world"].search(body):
         facts.setdefault("world", whole(m["world"]))
     for name in ("bus", "version"):
         if m := _REGEXES[name].search(body):
-            for key, value in m.groupdict().items():
-                if value:
-                    facts.setdefault(key, value)
-
-
-def _add_number(facts: dict[str, object], name: str, number: int) -> None:
-    if facts.setdefault(name, number) != number:
-        facts[name] = None
+            facts |= captured({key: value for key, value in m.groupdict().items() if value}) | facts
 
 
 def named(text: str, env: Envelope) -> Named | None:

@@ -12,7 +12,7 @@ last `progress`, a `finished`, its last `line`, the last signs of work (`worked`
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from postmortem.blocks import identities, signs
@@ -22,6 +22,7 @@ from postmortem.formats.envelope import Envelope, Style, peel
 from postmortem.formats.excerpt import Line, decode, line_event, starts_of_lines, visible
 from postmortem.formats.marks import bare
 from postmortem.model import Event, Sample, Source
+from postmortem.model.details import Details
 
 LINES = 1000  # of a source; fewer where there are thousands of sources
 HEAD_SHARE = 0.4  # the rest from its end
@@ -58,7 +59,7 @@ class _Writer:
     steps: list[Line] = field(default_factory=list)  # lines that may have a step
     completions: list[Line] = field(default_factory=list)
     milestones: list[Line] = field(default_factory=list)
-    facts: dict[str, object] = field(default_factory=dict)
+    facts: Details = field(default_factory=Details)
     facts_line: Line | None = None
 
 
@@ -83,7 +84,7 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
                 yield line_event(source, kind, line, rank, fields, SHOWN)
             elif source.kind in ("console", "json-lines", "ray") or rank is not None:
                 who = rank if rank is not None else fields.get("said_rank")
-                yield line_event(source, kind, line, who if isinstance(who, int) else None, fields, SHOWN)
+                yield line_event(source, kind, line, who, fields, SHOWN)
     yield from counters.events(source)
 
 
@@ -147,9 +148,10 @@ def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
         writer.milestones.append(line)
     if marks & signs.FACTS:
         identities.learn(writer.facts, env.body)
-    for name, value in (("world", env.world), ("pid", env.pid if own else None), ("gpu", env.gpu if own else None)):
-        if value is not None:
-            writer.facts.setdefault(name, value)
+    if env.world is not None:
+        writer.facts.setdefault("world", env.world)
+    if own and env.pid is not None:
+        writer.facts.setdefault("pid", env.pid)
     if writer.facts and writer.facts_line is None:
         writer.facts_line = line
 
@@ -187,16 +189,16 @@ def _pairs(source: Source, line: Line) -> Iterator[Event]:
     env = line.envelope
     end = identities.end_in(env.body, env.rank, env.writer)
     if end and not signs.is_foreign(env.body) and env.gpu is None:  # srun and NCCL have patterns
-        exit_: dict[str, object] = {"exitcode": str(end.code), "told_by": "script"}
+        exit_: Details = {"exitcode": end.code, "told_by": "script"}
         event = line_event(source, "exit", line, end.rank, exit_, SHOWN)
         yield event._replace(pid=end.pid or event.pid, speaker="launcher", severity="error" if end.code else "info")
     if one := identities.member(env):
-        member: dict[str, object] = {"pid": one.pid, "member": one.number, "of": one.world}
+        member: Details = {"pid": one.pid, "member": one.number, "of": one.world}
         yield line_event(source, "pid", line, None, member, SHOWN)
     found = identities.named(line.text, env)
     if found is None:
         return
-    fields: dict[str, object] = {"pid": found.pid, "said_rank": found.rank}
+    fields: Details = {"pid": found.pid, "said_rank": found.rank}
     if found.world is not None and source.kind == "run":  # of which nothing else is read
         fields["world"] = found.world
     if found.local_rank is None:
@@ -208,7 +210,7 @@ def _pairs(source: Source, line: Line) -> Iterator[Event]:
 
 # ── the events of one writer ────────────────────────────────────────────────────────────────────────────────
 
-Found = tuple[str, Line, Mapping[str, object]]  # kind, line, fields
+Found = tuple[str, Line, Details]  # kind, line, fields
 
 
 def _found(writer: _Writer, most: int) -> Iterator[Found]:
@@ -217,16 +219,15 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
         _count(writer, line)
     last = list(writer.tail)[-RESULT:]
     if writer.facts and writer.facts_line:
-        yield "identity", writer.facts_line, dict(writer.facts)
+        yield "identity", writer.facts_line, writer.facts
     if writer.first:
         yield "line", writer.first, {"first": True}
     last_step, loss = _last_step(writer)
     if writer.first_step and last_step:
         for line, step in (writer.first_step, last_step):
-            m = signs.LOSS.search(line.envelope.body)
-            yield "progress", line, {"step": step} | ({"loss": m["loss"]} if m else {})
-    if loss and (m := signs.LOSS.search(loss.envelope.body)):
-        yield "progress", loss, {"loss": m["loss"]}
+            yield "progress", line, {**_loss(line), "step": step}
+    if loss:
+        yield "progress", loss, _loss(loss)
     notices = writer.notices[-max(1, MAX_NOTICES * most // LINES) :]
     notices += [line for line in last if signs.troubled(line.envelope.body) and line not in notices]
     yield from (("notice", line, _error(line)) for line in notices)
@@ -237,15 +238,21 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
     bodies = [line.envelope.body for line in writer.tail] if writer.grew is None else []
     for by, at in (("count", signs.series(bodies)), ("rounds", signs.rounds(bodies))):
         works.append((by, None if at is None else writer.tail[at]))
-    yield from (("worked", line, {"by": by}) for by, line in works if line is not None)
-    yield from (("anew", line, {"grew": grew}) for line, grew in writer.fell)
-    yield from (("anew", line, {"first": True}) for line in writer.anew if len(writer.anew) <= LAUNCHES)
+    yield from (("worked", line, Details(by=by)) for by, line in works if line is not None)
+    yield from (("anew", line, Details(grew=grew)) for line, grew in writer.fell)
+    yield from (("anew", line, Details(first=True)) for line in writer.anew if len(writer.anew) <= LAUNCHES)
     milestones = (line for line in reversed(writer.milestones) if _MILESTONE.search(line.envelope.body))
     if (milestone := next(milestones, None)) and milestone is not writer.last:
         yield "line", milestone, {"milestone": True}
     if writer.last:
         shapes = signs.shapes(writer.tail) if most >= LINES else ()
-        yield "line", writer.last, {"last": True} | ({"words": shapes} if shapes else {}) | _error(writer.last)
+        words: Details = {"words": shapes} if shapes else {}
+        yield "line", writer.last, {"last": True, **words, **_error(writer.last)}
+
+
+def _loss(line: Line) -> Details:
+    m = signs.LOSS.search(line.envelope.body)
+    return {"loss": m["loss"]} if m else {}
 
 
 def _last_step(writer: _Writer) -> tuple[tuple[Line, int] | None, Line | None]:
@@ -271,7 +278,7 @@ def _last_completion(writer: _Writer) -> Line | None:
     return writer.last if writer.last and signs.SIEVE["done"].search(writer.last.envelope.body) else None
 
 
-def _error(line: Line) -> dict[str, object]:
+def _error(line: Line) -> Details:
     """Mark a line that reports an error and does not quote one (`> ValueError: …`)."""
     error = signs.has_error(line.envelope.body) or signs.has_error(line.text)
     return {"cries": True} if error and not line.text.lstrip().startswith(">") else {}

@@ -29,6 +29,7 @@ from postmortem.formats import forms, times
 from postmortem.formats.excerpt import Excerpt, decode, document_event, timed
 from postmortem.library import Signature
 from postmortem.model import Event, Source
+from postmortem.model.details import Details
 from postmortem.model.digits import whole
 
 OPENER = Signature(":faulthandler", r"Fatal Python error: [A-Z]", after=24576, before=4096)
@@ -77,7 +78,7 @@ def parse_dump(excerpt: Excerpt) -> Iterator[Event]:
     if any("Fatal Python error" in line.text for line in excerpt.preceding()):
         return  # part of a crash
     if (request := _REQUESTED.search(excerpt.text)) and request["what"] != "dumps its stacks":
-        stopped: dict[str, object] = {"frames": (), "state": "T"}
+        stopped: Details = {"frames": (), "state": "T"}
         yield _requested(excerpt.event("stack", next(excerpt.following()), fields=stopped), request)
         return
     current = excerpt.envelope.body.startswith("Current")
@@ -99,7 +100,7 @@ def parse_dump(excerpt: Excerpt) -> Iterator[Event]:
 def _requested(event: Event, request: re.Match[str], line: str = "") -> Event:
     """A dump that `postmortem run` requested, with the fields of the line above it. `after`: the rank that had
     failed. `still`: the seconds without output before the job was ended."""
-    fields = dict(event.fields) | {"asked": request["why"]}
+    fields: Details = {**event.fields, "asked": request["why"]}
     if after := _REGEXES["after-end"].match(request["why"]):
         fields["after"] = whole(after[1])
     if still := _REGEXES["still"].search(request["why"]):
@@ -176,8 +177,8 @@ def _pystack(source: Source, lines: list[str]) -> Iterator[Event]:
         return
     text = m["what"].strip().lower()
     signal = next((s for name, s in _SIGNALS.items() if name.lower() in text or text in name.lower()), text)
-    fields = dict(found[0].fields) | {"signal": signal, "line": lines[at].strip()}
-    yield document_event(source, "crash", lines, at, fields, found[0].pid)
+    crash: Details = {**found[0].fields, "signal": signal, "line": lines[at].strip()}
+    yield document_event(source, "crash", lines, at, crash, found[0].pid)
 
 
 def _gdb(source: Source, lines: list[str], pid: int | None) -> Iterator[Event]:
@@ -195,7 +196,7 @@ def _gdb(source: Source, lines: list[str], pid: int | None) -> Iterator[Event]:
             pid = whole(core[1] or core[2])
     own = ((file, n) for file, n, _ in frames if n and not file.startswith(("./nptl", "../sysdeps")))
     file, number = next(own, ("", 0))
-    fields: dict[str, object] = {
+    fields: Details = {
         "signal": m["signal"],
         "line": lines[at].strip(),
         "frames": tuple(frames[:40]),

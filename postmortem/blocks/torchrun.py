@@ -25,6 +25,7 @@ from postmortem.formats import forms, plain_json, times
 from postmortem.formats.excerpt import Excerpt, Line, source_event, timed
 from postmortem.library import Signature
 from postmortem.model import Event, Source, Where
+from postmortem.model.details import Details
 from postmortem.model.digits import whole
 from postmortem.privacy import cut
 
@@ -64,7 +65,7 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
     if exit_ is None:
         return
     line, e = exit_
-    fields: dict[str, object] = {"exitcode": whole(e["code"]), "local_rank": whole(m["local"]), "block": True}
+    fields: Details = {"exitcode": whole(e["code"]), "local_rank": whole(m["local"]), "block": True}
     pid = whole(e["pid"]) if e["pid"] else None
     event = excerpt.event("exit", line, fields=fields, rank=whole(m["rank"]), pid=pid, end=last)
     if host and not host.startswith("localhost"):  # socket.getfqdn(), which may be `localhost` on every node

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice, takewhile
+from typing import cast
 
 from postmortem.blocks.frames import (
     Frames,
@@ -32,6 +33,7 @@ from postmortem.formats import boxed, forms
 from postmortem.formats.excerpt import Excerpt, Line, timed
 from postmortem.library import Signature
 from postmortem.model import Event
+from postmortem.model.details import Details, Row
 from postmortem.model.digits import number, whole
 from postmortem.privacy import cut
 
@@ -273,7 +275,7 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
         fields["source"] = reading.source
     if table := _rank_table(line for line in excerpt.block() if line.number > reading.last):
         fields["table"] = table
-    handled = excerpt.handled(str(fields["message"]), reading.last)
+    handled = excerpt.handled(fields["message"], reading.last)
     flags = {
         "ignored": is_only_printed(reading.frames),
         "interrupted": len(before_signal(reading.frames)) < len(reading.frames),
@@ -283,7 +285,7 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
         # torch >= 2.2 prefixes an uncaught exception (its excepthook)
         "excepthook": "[rank" in "".join(excerpt.envelope.key),
     }
-    fields |= {name: True for name, flag in flags.items() if flag}
+    fields |= cast(Details, {name: True for name, flag in flags.items() if flag})
     rank = _reported_rank(excerpt)
     pid = _reported_pid(excerpt, bool(reading.frames)) if rank is None else None
     if rank is not None or pid is not None:
@@ -297,7 +299,7 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
     return event if event.time is not None else timed(event, excerpt.envelope.stamp)
 
 
-def exception_fields(kind: str, message: str, line: str, frames: Frames) -> dict[str, object]:
+def exception_fields(kind: str, message: str, line: str, frames: Frames) -> Details:
     """The fields of every event of kind `exception`; `frames` most recent last."""
     outside = before_signal(frames)
     return {
@@ -315,9 +317,9 @@ def is_wrapper(kind: str) -> bool:
     return _REGEXES["wrapper"].fullmatch(kind.split("(")[0].rsplit(".", 1)[-1]) is not None
 
 
-def _rank_table(below: Iterator[Line]) -> tuple[tuple[object, ...], ...]:
+def _rank_table(below: Iterator[Line]) -> tuple[Row, ...]:
     """The rows (rank, value, line, line in the file, text) of a table with one value for each of several ranks."""
-    found: dict[int, tuple[object, ...]] = {}
+    found: dict[int, Row] = {}
     for apart, line in enumerate(islice(below, 4096)):
         if m := _REGEXES["rank-row"].match(line.envelope.body):
             value = " ".join(m["value"].split()).rstrip(".,;")

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from postmortem.diagnose.case import moment
 from postmortem.formats.lineform import gist
 from postmortem.model import Event, Source
-from postmortem.model.digits import number
 
 LOGS = ("console", "agent", "json-lines")  # kinds of source in which a job writes
 ATTEMPT_KINDS = ("line", "progress", "identity", "exception", "crash", "finished", "pattern", "exit")
@@ -198,8 +197,7 @@ def of_attempt(events: Sequence[Event], wanted: int) -> list[Event]:
             copies[_copy(e)].add(e.attempt)
             if (at := moment(e)) is not None:
                 starts[e.attempt] = min(at, starts.get(e.attempt, at))
-            pid = e.fields.get("pid", e.pid)
-            if isinstance(pid, int):
+            if (pid := e.fields.get("pid", e.pid)) is not None:
                 pids.setdefault(pid, e.attempt)
     out = []
     seen: Counter[tuple[str, Copy]] = Counter()
@@ -224,7 +222,7 @@ def _copy(e: Event) -> Copy:
 def _by_pid(e: Event, pids: Mapping[int, int]) -> int | None:
     if e.pid is not None and e.kind == "exit" and e.pid in pids:
         return pids[e.pid]
-    return pids.get(number(e.fields.get("pid")) or 0)
+    return pids.get(e.fields.get("pid") or 0)
 
 
 def _by_copy(e: Event, found: Sequence[int], before: int, starts: Mapping[int, float]) -> int | None:

@@ -77,7 +77,7 @@ def _ranks(claims: Iterable[Claim]) -> Ranks:
 
 def _first_nan(claims: Sequence[Claim]) -> Ranks:
     """The ranks whose own loss was NaN first, where all raise in the end: it spreads with the gradients."""
-    nans = [(number(c.event.fields.get("step")), c) for c in claims if c.pattern.spreads and c.ranks]
+    nans = [(c.event.fields.get("step"), c) for c in claims if c.pattern.spreads and c.ranks]
     first = min((step for step, _ in nans if step is not None), default=None)
     return _ranks(c for step, c in nans if step == first)
 
@@ -110,8 +110,8 @@ def _other_model(root: Claim) -> Ranks:
     """The minority by number of parameters: each rank prints its own number and that of the first that differs."""
     parameters: dict[int, int] = {}
     for e in root.events:
-        for rank, count in (("rank", "detail"), ("ranks", "limit")):
-            r, n = number(e.fields.get(rank)), number(e.fields.get(count))
+        first = number(e.fields.get("ranks")), number(e.fields.get("limit"))
+        for r, n in ((e.fields.get("rank"), number(e.fields.get("detail"))), first):
             if r is not None and n is not None:
                 parameters.setdefault(r, n)
     groups = {n: [r for r, own in parameters.items() if own == n] for n in parameters.values()}
@@ -248,7 +248,7 @@ def _by_gpus(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The numbers of the GPUs that the copies of an error name, in a job on one host. A number is an index inside
     CUDA_VISIBLE_DEVICES, so one number alone may be that of any rank, unless the job has only one."""
     alike = [c for c in claims if c.pattern.category == root.pattern.category and c.role == "cause"]
-    gpus = sorted({n for c in alike for e in c.events if (n := number(e.fields.get("gpu"))) is not None})
+    gpus = sorted({n for c in alike for e in c.events if (n := e.fields.get("gpu")) is not None})
     known = case.registry
     if len(gpus) < 2:
         fits = known.world == 1 and gpus == [0]
@@ -264,7 +264,7 @@ def _by_elimination(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The one number below the largest rank that no known process has, where the error is that of an unknown one:
     Ray names the pid of each actor, and an actor that crashed printed no rank."""
     known = case.registry.pids
-    pids = {pid for e in root.events if (pid := e.pid or number(e.fields.get("pid"))) is not None}
+    pids = {pid for e in root.events if (pid := e.pid or e.fields.get("pid")) is not None}
     free = sorted(set(range(max(known, default=0))) - known.keys())
     if len(known) < 2 or len(free) != 1 or len(pids) != 1 or pids & case.registry.by_pid.keys():
         return ()

@@ -18,7 +18,6 @@ from postmortem.diagnose.identity import Registry
 from postmortem.diagnose.processes import Process, moment
 from postmortem.library import Library
 from postmortem.model import Event, Source, Where
-from postmortem.model.digits import number
 
 RANK_LOGS = ("console", "json-lines", "ray")  # kinds of source in which ranks write
 T = TypeVar("T")
@@ -80,7 +79,7 @@ class Case:
     def kernel_on(self) -> dict[int, list[Event]]:
         """The kernel's lines on each pid."""
         lines = [e for e in self.by_kind["pattern"] if e.speaker == "kernel"]
-        return _grouped([e for e in lines if number(e.fields.get("pid")) is not None], _pid)
+        return _grouped([e for e in lines if e.fields.get("pid") is not None], _pid)
 
     def rank_of(self, e: Event) -> int | None:
         """The rank that an event is about, where it is known."""
@@ -175,7 +174,7 @@ class Case:
 
 
 def _pid(e: Event) -> int:
-    return number(e.fields.get("pid")) or 0
+    return e.fields.get("pid") or 0
 
 
 def _grouped(events: Iterable[Event], key: Callable[[Event], T]) -> dict[T, list[Event]]:

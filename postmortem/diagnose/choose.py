@@ -126,7 +126,7 @@ def same_failures(causes: Sequence[Claim]) -> list[Claim]:
     """The causes, with the same exception on several ranks as one."""
     groups: dict[tuple[str, str, int | None, int], list[Claim]] = {}
     for c in sorted(causes, key=lambda c: (c.step, in_time(c.event), c.ranks, c.hosts, c.gpus, c.pids, c.because)):
-        text = shape(str(c.event.fields.get("line") or c.event.text)) if c.pattern.entity == "self" else ""
+        text = shape(c.event.fields.get("line") or c.event.text) if c.pattern.entity == "self" else ""
         groups.setdefault((c.pattern.id, text, c.attempt, c.step), []).append(c)
     return [_one(members) for members in groups.values()]
 

@@ -69,7 +69,7 @@ def last(case: Case) -> dict[int, str]:
         found |= {r: text for r, w in group.waits.items() if (text := _of_wait(group, w))}
     for rank, e in library_reports.dumps_of(case).items():
         if rows := e.fields.get("pending") or e.fields.get("entries"):
-            key, seq, name, _ = rows[-1]  # type: ignore[index]
+            key, seq, name, _ = rows[-1]
             found[rank] = _named(_REGEXES["backend"].sub("", name), seq, key.partition(" [")[0])
     return found
 
@@ -126,7 +126,7 @@ def _elements(dims: str) -> int:
 def _counted(solution: Solution) -> Collective | None:
     """By watchdogs: the group of the verdict's own line, else the one in which most ranks wait."""
     groups = [g for g in watchdogs.groups(solution.case) if g.seqs or _launched(g)]
-    own = str(solution.root.event.fields.get("pg") or "") if solution.root else ""
+    own = solution.root.event.fields.get("pg", "") if solution.root else ""
     groups.sort(key=lambda g: g.key != own)
     return _of_group(solution.case, groups[0]) if groups else None
 
@@ -189,12 +189,10 @@ def announced(case: Case) -> dict[int, Print]:
     """The fingerprint of each rank's own collective (TORCH_DISTRIBUTED_DEBUG=DETAIL)."""
     found: dict[int, Print] = {}
     for e in case.telling("announces"):
-        rank, op = number(e.fields.get("rank")), str(e.fields.get("op") or "")
+        rank, op = e.fields.get("rank"), e.fields.get("op", "")
         if rank is not None and op:
-            shape = e.fields.get("shape")
-            numel = _elements(shape) if isinstance(shape, str) else None
-            dtype = str(e.fields.get("dtype") or "") or None
-            found.setdefault(rank, (op, number(e.fields.get("seq")), numel, dtype))
+            numel = _elements(e.fields["shape"]) if "shape" in e.fields else None
+            found.setdefault(rank, (op, e.fields.get("seq"), numel, e.fields.get("dtype") or None))
     return found
 
 
@@ -218,9 +216,9 @@ def _calls(case: Case) -> dict[int, tuple[str, str]]:
     """The call in each rank's stack or traceback, and the line of the user's code that made it."""
     found: dict[int, tuple[str, str]] = {}
     for rank, events in case.by_rank.items():
-        e = next((e for e in events if e.fields.get("collective")), None)
-        if e is not None:
-            found[rank] = str(e.fields["collective"]), str(e.fields.get("code") or "")
+        for e in events:
+            if (collective := e.fields.get("collective")) and rank not in found:
+                found[rank] = collective, e.fields.get("code") or ""
     return found
 
 
@@ -261,8 +259,8 @@ def _timed(solution: Solution, found: Collective) -> Collective:
     if found.timeout_s is not None:
         return found
     waits = [*solution.case.telling("wait"), *(solution.root.events if solution.root else ())]
-    timeouts = (seconds(e, "timeout_ms") for e in waits)
-    ran = (seconds(e, "ran_ms") for e in waits)
+    timeouts = (seconds(e.fields.get("timeout_ms")) for e in waits)
+    ran = (seconds(e.fields.get("ran_ms")) for e in waits)
     return replace(
         found,
         timeout_s=next(filter(None, timeouts), None),

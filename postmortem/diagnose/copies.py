@@ -71,7 +71,7 @@ def _alike(ranked: Sequence[tuple[int | None, Event]]) -> Iterable[Group]:
     attempts: dict[tuple[object, ...], set[int]] = defaultdict(set)
     keyed = []
     for rank, e in ranked:
-        key = (e.kind, e.pattern, gist(str(e.fields.get("line") or e.text)), rank, e.kind == "stack" and e.where)
+        key = (e.kind, e.pattern, gist(e.fields.get("line") or e.text), rank, e.kind == "stack" and e.where)
         keyed.append((key, e))
         if e.attempt is not None:
             attempts[key].add(e.attempt)

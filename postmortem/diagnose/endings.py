@@ -79,9 +79,9 @@ def _signal(code: int) -> int | None:
 
 def reported(event: Event) -> Ending | None:
     """The end that a line reports, by the signal or the code that it names."""
-    named = str(event.fields.get("signal") or "").lower().removeprefix("sig")
+    named = event.fields.get("signal", "").lower().removeprefix("sig")
     if named:
         signal = _SIGNAL_OF.get(named) or (number(named) if number(named) in (*KINDS, 15) else None)
         return of(-signal, event) if signal else None
-    code = number(event.fields.get("exitcode"))
+    code = event.fields.get("exitcode")
     return None if code is None else of(code, event)

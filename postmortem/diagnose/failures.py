@@ -13,7 +13,6 @@ from itertools import chain
 from postmortem.formats.lineform import gist
 from postmortem.library import Library
 from postmortem.model import Event
-from postmortem.model.digits import number
 
 Place = tuple[str, int | None]  # file and line
 Told = Callable[[Event], tuple[int | None, object]]
@@ -33,9 +32,9 @@ def owners(events: Sequence[Event], told: Told, library: Library) -> Mapping[Pla
         if rank is not None:
             (victims if place in gone else named).add(rank)
         elif place not in gone:
-            form = gist(str(e.fields.get("line") or e.text))
+            form = gist(e.fields.get("line") or e.text)
             orphans[form].append(place)
-            messages[form] = str(e.fields.get("message") or "").strip()[:400]
+            messages[form] = e.fields.get("message", "").strip()[:400]
     if not orphans:
         return {}
     found = _repeated_with_a_rank(events, messages, told)
@@ -86,11 +85,11 @@ def _exit_codes(events: Sequence[Event], library: Library) -> Mapping[int, set[i
     if len({e.attempt for e in exits}) > 1:
         return codes
     for e in exits:
-        code = number(e.fields.get("exitcode"))
+        code = e.fields.get("exitcode")
         if code is not None and e.rank is not None:
             codes[e.rank].add(code)
     aborts = library.telling("aborts")
-    aborted = {number(e.fields.get("rank")) for e in events if e.pattern in aborts}
+    aborted = {e.fields.get("rank") for e in events if e.pattern in aborts}
     return codes or {rank: {1} for rank in aborted if rank is not None}
 
 

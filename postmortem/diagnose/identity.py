@@ -23,7 +23,6 @@ _RAY_PID = re.compile(r"worker-[0-9a-f]+-\w+-(\d+)\.(?:out|err)$")
 _AGENT_PID = re.compile(r"elastic/|torch\.distributed\.(?:elastic|run)|torch/distributed/run\.py")
 MOST = 65536  # ranks of a job that are listed though they are not seen
 LARGEST = 1_000_000
-_JOB_WIDE = frozenset(("world", "torch", "nccl"))
 Place = tuple[str, int | None]
 
 
@@ -82,13 +81,13 @@ class Registry:
             return joined, Strength.JOINED
         if own is not None:
             return own, strength
-        writer = self.by_writer.get(str(e.fields.get("writer") or ""))
+        writer = self.by_writer.get(e.fields.get("writer", ""))
         if writer is not None:
             return writer, Strength.NUMBERED
         return self.by_place.get((e.where.source, e.where.line)), Strength.LISTED
 
     def _joined(self, e: Event) -> int | None:
-        local = number(e.fields.get("local_rank"))
+        local = e.fields.get("local_rank")
         if local is not None:
             here = self.by_console.get((e.where.source, local))
             rank = here if here is not None else self.rank_of_local(e.run, e.host, local)
@@ -110,8 +109,8 @@ class Registry:
         known = self.by_bus.items()
         return _only(r for (h, b), r in known if b == bus_key(bus) and (not h or not host or same_host(h, host)))
 
-    def bind_pid(self, host: str | None, pid: object, rank: int) -> None:
-        if (pid := number(pid)) is not None and pid > 1:
+    def bind_pid(self, host: str | None, pid: int | None, rank: int) -> None:
+        if pid is not None and pid > 1:
             self.by_pid.setdefault(pid, {}).setdefault(host, rank)
             if pid not in self.pids.setdefault(rank, []):
                 self.pids[rank].append(pid)
@@ -170,16 +169,16 @@ def _job_wide(reg: Registry, events: Sequence[Event]) -> None:
     stated: Counter[int] = Counter()
     captured = []
     versions: dict[str, Counter[str]] = defaultdict(Counter)
-    for fields in (e.fields for e in events if not e.fields.keys().isdisjoint(_JOB_WIDE)):
-        world = number(fields.get("world"))
+    for e in events:
+        world = e.fields.get("world")
         if world is not None and 0 < world <= LARGEST:
-            if isinstance(fields["world"], int):
-                stated[world] += 1
-            else:
+            if e.kind == "pattern":
                 captured.append(world)
-        for name in ("torch", "nccl"):
-            if fields.get(name):
-                versions[name][str(fields[name])] += 1
+            else:
+                stated[world] += 1
+        for name, version in (("torch", e.fields.get("torch")), ("nccl", e.fields.get("nccl"))):
+            if version:
+                versions[name][version] += 1
     reg.world = stated.most_common(1)[0][0] if stated else max(captured, default=None)
     reg.limit = max((*stated, *captured), default=None)
     for name, counts in versions.items():
@@ -189,28 +188,27 @@ def _job_wide(reg: Registry, events: Sequence[Event]) -> None:
 def _read(reg: Registry, e: Event, maps: Set[str]) -> None:
     """Facts that name a rank together with something else."""
     rank = e.rank
-    if rank is None and e.kind == "identity" and isinstance(e.fields.get("said_rank"), int):
-        rank = number(e.fields["said_rank"])
+    if rank is None and e.kind == "identity":
+        rank = e.fields.get("said_rank")
     if rank is None or e.fields.get("quoted"):
         return
     if e.host and e.speaker != "kernel":
         reg.host_of.setdefault(rank, e.host)
-    if isinstance(local := e.fields.get("local_rank"), int):
+    if (local := e.fields.get("local_rank")) is not None:
         reg.bind_local(e, local, rank)
     if e.kind in ("identity", "pid", "exit", "process", "stack"):
         reg.bind_pid(e.host, e.fields.get("pid", e.pid), rank)
     elif e.kind in ("line", "progress") and e.source_kind != "agent":
         reg.bind_pid(e.host, e.pid, rank)
     bus = e.fields.get("bus") or (e.fields.get("pci") if e.pattern in maps else None)
-    if isinstance(bus, str):
+    if bus:
         reg.by_bus.setdefault((e.host, bus_key(bus)), rank)
 
 
 def _read_communicator(reg: Registry, e: Event) -> None:
     """NCCL's own map: host:pid [cudaDev] … comm 0x… rank 3 nranks 16 cudaDev 3 busId 61000. Only the first
     and largest communicator counts global ranks; sub-groups number their own."""
-    stated, bus = e.fields.get("rank"), e.fields.get("pci") or e.fields.get("bus")
-    rank = number(stated) if isinstance(stated, str) else None
+    rank, bus = e.fields.get("rank"), e.fields.get("pci") or e.fields.get("bus")
     if rank is None or (e.rank is not None and e.rank != rank):
         return
     if reg.rank_of_pid(e.pid, e.host) not in (None, rank):
@@ -218,7 +216,7 @@ def _read_communicator(reg: Registry, e: Event) -> None:
     reg.bind_pid(e.host, e.pid, rank)
     if e.host:
         reg.host_of.setdefault(rank, e.host)
-    if isinstance(bus, str) and isinstance(e.fields.get("world"), str):
+    if bus and "world" in e.fields:
         reg.by_bus.setdefault((e.host, bus_key(bus)), rank)
 
 
@@ -226,9 +224,9 @@ def _members(reg: Registry, events: Sequence[Event]) -> None:
     """Bind the pids of processes that print their number, where there is one for each rank. A loader's workers are
     numbered once in every rank."""
     members = [e for e in events if e.kind == "pid" and "member" in e.fields]
-    found = {(number(e.fields["member"]), number(e.fields["pid"])): e for e in members}
+    found = {(e.fields["member"], e.fields["pid"]): e for e in members}
     world = len(found)
-    sizes = {number(e.fields["of"]) for e in members}
+    sizes = {e.fields["of"] for e in members}
     if sizes != {world} or reg.limit not in (None, world) or len({pid for _, pid in found}) < world:
         return
     if {n for n, _ in found} == set(range(world)):
@@ -320,9 +318,9 @@ def _writers(reg: Registry, events: Sequence[Event]) -> None:
     votes: dict[str, Counter[int]] = defaultdict(Counter)
     locals_: dict[tuple[str | None, str | None], set[int]] = defaultdict(set)
     for e in events:
-        if isinstance(name := e.fields.get("writer"), str):
+        if name := e.fields.get("writer"):
             votes[name].update(() if e.rank is None else (e.rank,))
-        if e.rank is None and isinstance(local := e.fields.get("local_rank"), int):
+        if e.rank is None and (local := e.fields.get("local_rank")) is not None:
             locals_[e.run, e.host].add(local)
     named = {e.rank for e in events if e.rank is not None and "writer" not in e.fields}
     reg.by_writer = numbering.of_names(votes, reg.limit, named)
@@ -356,7 +354,7 @@ def _second_round(reg: Registry, events: Sequence[Event], library: Library) -> N
     for e in events:
         source = e.where.source
         if e.pattern in ends:  # `failed (exitcode: -9) local_rank: 4 (pid: 25915)`
-            rank, local = reg.rank_of(e), number(e.fields.get("local_rank"))
+            rank, local = reg.rank_of(e), e.fields.get("local_rank")
             if rank is None and local is not None and not reg.by_local:
                 rank = reg.by_local[e.run, e.host, local] = local  # nothing else is known: one node is assumed
             if rank is not None:

@@ -64,14 +64,13 @@ def uncaught(e: Event) -> bool:
     own lines. Code that catches and prints one starts where it is caught, mostly in a function; a logger writes a line
     of its own above it."""
     if e.fields.get("excepthook") or e.fields.get("logged"):
-        return bool(e.fields.get("excepthook"))
-    frames = e.fields.get("frames")
-    return isinstance(frames, tuple) and bool(frames) and frames[0][2] in OUTERMOST
+        return e.fields.get("excepthook", False)
+    return any(function in OUTERMOST for _, _, function in e.fields.get("frames", ())[:1])
 
 
 def surely_finished(e: Event) -> bool:
     """Whether it reports a finish in words that no failing script prints."""
-    return e.kind == "finished" and bool(e.fields.get("last_word"))
+    return e.kind == "finished" and e.fields.get("last_word", False)
 
 
 def all_done(case: Case) -> bool:

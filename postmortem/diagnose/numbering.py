@@ -153,6 +153,6 @@ def votes_of(events: Iterable[Event], stems: Mapping[str, str]) -> dict[str, Cou
         name = stems.get(e.where.source)
         if name is not None and e.kind in OWN_LINES and not (e.fields.get("reported_by") or e.fields.get("quoted")):
             rank = e.rank if e.rank is not None else e.fields.get("said_worker")
-            if isinstance(rank, int):
+            if rank is not None:
                 votes[name][rank] += 1
     return votes

@@ -17,7 +17,7 @@ from postmortem.diagnose.claims import Claim, merged
 from postmortem.formats import forms
 from postmortem.formats.lineform import gist
 from postmortem.model import Event, Pattern
-from postmortem.model.digits import number, whole
+from postmortem.model.digits import whole
 
 LONE = 40  # lines after an exception's decisive line that may still belong to its message
 STARTS = ("exception", "exit", "crash", "stack", "cut")  # events that end the message of an exception above
@@ -66,7 +66,7 @@ def _older(version: str | None, than: str) -> bool:
 
 
 def _claim(case: Case, e: Event, pattern: Pattern) -> Claim:
-    pid = number(e.fields.get("pid"))
+    pid = e.fields.get("pid")
     pids = (pid,) if pid is not None and pid > 1 else ()
     gpus = _gpus(e) if pattern.entity == "gpu" else ()
     ranks = tuple(sorted(RANKS[pattern.entity](case, e, pids, gpus)))
@@ -84,29 +84,29 @@ def _one(rank: int | None) -> Ranks:
 
 
 def _of_itself(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
-    return _one(case.rank_of(e)) or _one(number(e.fields.get("rank")))
+    return _one(case.rank_of(e)) or _one(e.fields.get("rank"))
 
 
 def _of_ranks(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
     """The ranks that the line names; of two that differ neither is known to be right."""
-    two = [r for name in ("rank", "peer_rank") if (r := number(e.fields.get(name))) is not None]
-    return numbers(e.fields.get("ranks")) or tuple(two) or _one(case.rank_of(e))
+    two = [r for r in (e.fields.get("rank"), e.fields.get("peer_rank")) if r is not None]
+    return numbers(e.fields.get("ranks", "")) or tuple(two) or _one(case.rank_of(e))
 
 
 def _of_missing(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
-    return numbers(e.fields.get("ranks")) or _one(number(e.fields.get("rank")))
+    return numbers(e.fields.get("ranks", "")) or _one(e.fields.get("rank"))
 
 
 def _of_process(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
     for pid in pids:
-        rank = case.registry.rank_of_pid(pid, str(e.fields.get("host") or "") or e.host)
+        rank = case.registry.rank_of_pid(pid, e.fields.get("host", "") or e.host)
         rank = _of_child(case, pid) if rank is None else rank
         if rank is not None:
             return (rank,)
     for text in (e.text, *(x.text for pid in pids for x in case.kernel_on.get(pid, ()))):
         if task := _REGEXES["step-task"].search(text):
             return (whole(task["task"]),)  # Slurm gives each task of a step a cgroup of its own
-    local = number(e.fields.get("local_rank"))
+    local = e.fields.get("local_rank")
     if local is not None and (rank := case.registry.rank_of_local(e.run, e.host, local)) is not None:
         return (rank,)
     # `[1,12]<stderr>:[node-16:17086] Signal: Segmentation fault (11)`: of the rank itself, or of its child
@@ -128,7 +128,7 @@ def _of_gpu(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
         rank = case.registry.rank_of_bus(gpus[0], e.host)
     elif e.fields.get("gpu") is not None:
         rank = case.rank_of(e)
-    return _one(rank if rank is not None else case.registry.rank_of_pid(number(e.fields.get("pid")), e.host))
+    return _one(rank if rank is not None else case.registry.rank_of_pid(e.fields.get("pid"), e.host))
 
 
 def _of_host(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
@@ -152,12 +152,10 @@ RANKS: dict[str, Callable[[Case, Event, Ranks, tuple[str, ...]], Ranks]] = {
 }
 
 
-def numbers(value: object) -> Ranks:
+def numbers(text: str) -> Ranks:
     """Ranks of a text such as `1, 2` or `0-2` (at most 4096)."""
-    if not isinstance(value, str):
-        return ()
     found: dict[int, None] = {}
-    for part in _REGEXES["numbers"].findall(value):
+    for part in _REGEXES["numbers"].findall(text):
         low, _, high = part.partition("-")
         for rank in range(whole(low), min(whole(high or low), whole(low) + MOST - 1) + 1):
             found[rank] = None
@@ -166,12 +164,12 @@ def numbers(value: object) -> Ranks:
 
 def _hosts(e: Event) -> tuple[str, ...]:
     host = e.fields.get("host") or e.fields.get("node") or e.host
-    return (host,) if isinstance(host, str) and any(c.isalnum() for c in host) else ()
+    return (host,) if host and any(c.isalnum() for c in host) else ()
 
 
 def _peer(e: Event) -> tuple[str, ...]:
     """The peer's host in a complaint: `Got completion from peer node48<37948>`."""
-    m = _REGEXES["peer"].match(str(e.fields.get("peer") or ""))
+    m = _REGEXES["peer"].match(e.fields.get("peer", ""))
     named = m[1] if m else ""
     return () if not named or named == "localhost" or named.startswith(_ANY_HOST) else (named,)
 
@@ -182,7 +180,7 @@ def _gpus(e: Event) -> tuple[str, ...]:
     if not text:
         above = reversed(e.context[max(0, e.before - 3) : e.before])
         text = next((line for line in above if "NVRM" in line and _REGEXES["bus-id"].search(line)), None)
-    m = _REGEXES["bus-id"].search(text) if isinstance(text, str) else None
+    m = _REGEXES["bus-id"].search(text) if text else None
     return (f"{(m[1] or '0000')[-4:]}:{m[2]}:{m[3]}".lower(),) if m else ()
 
 
@@ -209,7 +207,7 @@ def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
         elif not c.event.fields.get("wrapper"):
             out += [c] if _text(case, c) not in texts else []
         elif not c.event.fields.get("uttered"):
-            kind = str(c.event.fields.get("type", "")).partition("(")[0].rpartition(".")[2]
+            kind = c.event.fields.get("type", "").partition("(")[0].rpartition(".")[2]
             out.append(replace(c, role="symptom", because=f"{kind} only reports another process's failure"))
     return out
 
@@ -224,7 +222,7 @@ def _is_specific(c: Claim) -> bool:
 
 
 def _text(case: Case, c: Claim) -> tuple[int | None, str]:
-    return case.rank_of(c.event), gist(str(c.event.fields.get("line") or c.event.text))
+    return case.rank_of(c.event), gist(c.event.fields.get("line") or c.event.text)
 
 
 def _message_ends(case: Case) -> dict[str, list[int]]:
@@ -264,7 +262,7 @@ class _Lines:
 def _message(e: Event) -> tuple[int, int]:
     """The first and the last line that its message may have."""
     line = e.where.line or 0
-    return number(e.fields.get("opened")) or line, max(e.where.end_line or 0, line + LONE)
+    return e.fields.get("opened") or line, max(e.where.end_line or 0, line + LONE)
 
 
 def _in_message(e: Event, other: Event, end: int | None) -> bool:

@@ -23,7 +23,7 @@ from postmortem.diagnose.identity import Registry, Strength
 from postmortem.diagnose.wording import BROAD
 from postmortem.library import Library
 from postmortem.model import Event
-from postmortem.model.digits import number, whole
+from postmortem.model.digits import whole
 
 Role = Literal["rank", "launcher", "dataloader-worker", "child"]
 _CHILD_PID = re.compile(r"\(pid\(?s?\)? ?(?P<pid>\d{1,9})\)")
@@ -99,7 +99,7 @@ def table(by_rank: Mapping[int, Sequence[Event]], words: Words, ends: Mapping[in
 
 def _with_events(row: Process, events: Sequence[Event], registry: Registry) -> Process:
     """The row with what the events of its process show."""
-    steps = [s for e in events if e.kind == "progress" and isinstance(s := e.fields.get("step"), int)]
+    steps = [s for e in events if e.kind == "progress" and (s := e.fields.get("step")) is not None]
     written = (e for e in events if e.kind in WRITTEN)
     return replace(
         row,
@@ -134,15 +134,15 @@ def ends(exits: Iterable[Event], reports: Iterable[Event], registry: Registry) -
     """How each rank ended: by the launcher's failure block or a script, else by its launcher's one-line report."""
     found: dict[int, Ending] = {}
     for e in exits:
-        code = number(e.fields.get("exitcode"))
+        code = e.fields.get("exitcode")
         if e.rank is not None and code is not None:
             found.setdefault(e.rank, endings.of(code, e))
     for e in reports:
-        pid, code = number(e.fields.get("pid")), number(e.fields.get("exitcode"))
+        pid, code = e.fields.get("pid"), e.fields.get("exitcode")
         rank = registry.rank_of_pid(pid, e.host)
         rank = registry.rank_of(e) if rank is None else rank
         if rank is not None and code is not None and rank not in found:
-            report = e._replace(kind="exit", rank=rank, pid=pid, fields=dict(e.fields) | {"exitcode": code})
+            report = e._replace(kind="exit", rank=rank, pid=pid, fields={**e.fields, "exitcode": code})
             found[rank] = endings.of(code, report)
     return found
 
@@ -150,7 +150,7 @@ def ends(exits: Iterable[Event], reports: Iterable[Event], registry: Registry) -
 def _stops(words: Words, library: Library) -> Iterator[tuple[int | None, Stop]]:
     """Each request to stop with the pid that it is for; None: for the whole job."""
     for e in (*words.get("asks", ()), *words.get("forces", ())):
-        yield number(e.fields.get("pid")), Stop("launcher", e)
+        yield e.fields.get("pid"), Stop("launcher", e)
     for e in words.get("stop", ()):
         pattern = library.get(e.pattern)
         yield None, Stop("scheduler" if pattern and pattern.category == "scheduler" else "unknown", e)

@@ -15,7 +15,6 @@ from itertools import pairwise
 from postmortem.diagnose import endings, liveness
 from postmortem.library import Library
 from postmortem.model import Event
-from postmortem.model.digits import number
 from postmortem.system import lazy
 
 _SPAWNED = lazy.regex(r"\bProcess(?:Raised|Exited)Exception\b")
@@ -79,7 +78,7 @@ def _different_errors(own: Sequence[Event], library: Library) -> list[int]:
         pattern = library.get(e.pattern)
         if pattern is not None and pattern.role == "cause" and not e.fields.get("wrapper"):
             if e.fields.get("frames") and not e.fields.get("chained") and liveness.uncaught(e):
-                ends[_last_line(e)] = str(e.fields.get("type"))
+                ends[_last_line(e)] = e.fields.get("type", "")
             elif "end" in pattern.tells:
                 ends[_last_line(e)] = pattern.id
     changes = [line for (line, kind), (_, other) in pairwise(sorted(ends.items())) if kind != other]
@@ -230,7 +229,7 @@ def _fresh(own: Sequence[Event], library: Library) -> Iterator[tuple[int, list[i
 
 def _falls(own: Sequence[Event], fell: Sequence[Event], end: int) -> set[int]:
     """The lines at which the counts of all writers fall behind an end, without having grown since."""
-    falls = [x for x in fell if (number(x.fields["grew"]) or 0) < end < _last_line(x)]
+    falls = [x for x in fell if (x.fields["grew"] or 0) < end < _last_line(x)]
     return {_last_line(x) for x in falls} if _all_begin(own, falls, end) else set()
 
 
@@ -238,7 +237,7 @@ def _first_step(own: Sequence[Event]) -> Iterator[int]:
     """The line of the first of all steps, if it is 0 or 1 and its writer made further ones."""
     steps: dict[object, list[tuple[int, int]]] = defaultdict(list)
     for e in own:
-        if e.kind == "progress" and (step := number(e.fields.get("step"))) is not None:
+        if e.kind == "progress" and (step := e.fields.get("step")) is not None:
             steps[e.rank, e.fields.get("writer"), e.fields.get("local_rank")].append((_last_line(e), step))
     firsts = ((min(seen), max(step for _, step in seen)) for seen in steps.values())
     (line, step), last = min(firsts, default=((0, 0), 0))

@@ -56,11 +56,8 @@ def shown(case: Case) -> Iterator[Event]:
 
 def _frames(e: Event) -> list[tuple[tuple[str, int, str], bool]]:
     """Frames, innermost first, and whether each is the user's."""
-    found, own = e.fields.get("frames"), e.fields.get("own")
-    if not isinstance(found, tuple):
-        return []
-    marks = own if isinstance(own, tuple) else (False,) * len(found)
-    frames = list(zip(found, marks, strict=False))
+    found = e.fields.get("frames", ())
+    frames = list(zip(found, e.fields.get("own") or (False,) * len(found), strict=False))
     return frames[::-1] if e.kind == "exception" else frames
 
 
@@ -70,9 +67,9 @@ def _row(case: Case, events: Sequence[Event]) -> Stack:
         "ranks": sorted(case.ranks_of(events)),
         "pids": sorted({e.pid for e in events if e.pid is not None and case.rank_of(e) is None})[:PIDS],
         "count": len(events),
-        "collective": next((str(op) for e in events if (op := e.fields.get("collective"))), None),
-        "code": str(first.fields["code"]) if first.fields.get("code") else None,
-        "how": str(first.fields.get("tool") or HOW.get(first.kind, "dump")),
+        "collective": next((op for e in events if (op := e.fields.get("collective"))), None),
+        "code": first.fields.get("code") or None,
+        "how": (first.fields.get("tool") or HOW.get(first.kind, "dump")),
         "source": first.where.source,
         "line": first.where.shown,
         "frames": list(_grouped(first)),

@@ -40,14 +40,14 @@ def named(case: Case, root: Claim) -> Claim:
 
 def _is_own_class(root: Claim) -> bool:
     """Whether the exception is of a class of the program: `FeatureStoreError: fetch timed out` is no hang."""
-    kind = str(root.event.fields.get("type") or "RuntimeError").rpartition(".")[2]
+    kind = (root.event.fields.get("type") or "RuntimeError").rpartition(".")[2]
     return "Timeout" not in kind and not hasattr(builtins, kind) and not kind.startswith("Dist")
 
 
 def _lines(case: Case, root: Claim) -> Iterator[str]:
     """Its own line, the lines of its message below, and the lines above, nearest first."""
     e = root.event
-    text = str(e.fields.get("line") or e.text)
+    text = e.fields.get("line") or e.text
     around = root.pattern.topic == "around"
     yield text
     if around or (e.fields.get("line") and text.endswith(":")):

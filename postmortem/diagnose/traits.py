@@ -23,8 +23,6 @@ from postmortem.model.contract.incident import Rank
 from postmortem.model.contract.verdict import Verdict
 from postmortem.model.digits import number
 
-WORDS = ("detail", "reason", "signal")  # captures that distinguish failures of one kind
-CODES = ("xid",)
 TIMES = (2, 4, 8)  # factors between sizes of the same elements in two types
 FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL")  # signals without a message of the process
 MET = (  # categories in which the function only met the failure
@@ -73,8 +71,8 @@ def _fault(solution: Solution, root: Claim) -> str:
 
 def _sizes(solution: Solution, root: Claim) -> str:
     """Whether the sizes in one collective differ, and only by the type of the elements; empty where they do not."""
-    sizes = [number(root.event.fields.get(name)) for name in ("bytes", "expected_bytes")]
-    low, high = sorted(size or 0 for size in sizes)
+    fields = root.event.fields
+    low, high = sorted((number(fields.get("bytes")) or 0, fields.get("expected_bytes") or 0))
     if low:
         return "as types do" if not high % low and high // low in TIMES else "otherwise"
     prints = collective.announced(solution.case).values()
@@ -102,7 +100,7 @@ def _usual_place(solution: Solution, verdict: Verdict) -> str:
     for e in stacks.shown(solution.case):
         rank, code = solution.case.rank_of(e), e.fields.get("code")
         if rank not in verdict["culprit"]["ranks"] and code and e.fields.get("collective"):
-            found[fingerprint.frame(str(code), [e.fields], e.kind != "exception")] += 1
+            found[fingerprint.frame(code, [e.fields], e.kind != "exception")] += 1
     return min(found, key=lambda place: (-found[place], place), default="")
 
 
@@ -129,28 +127,31 @@ def _details(
 
 def _words(solution: Solution, root: Claim) -> Iterator[str]:
     fields = root.event.fields
+    # captures that distinguish failures of one kind
+    words = {"detail": fields.get("detail"), "reason": fields.get("reason"), "signal": fields.get("signal")}
     if root.pattern.category == "python-exception" and "message" in fields and fields.get("type"):
         yield fingerprint.normalised(f"{fields['type']}: {fields['message']}", _hosts(solution))
         return
-    yield from (str(fields[name]) for name in CODES if fields.get(name) is not None)
+    if "xid" in fields:
+        yield fields["xid"]
     if root.pattern.category == "storage":  # the error of the system
-        text = " ".join(str(fields.get(name) or "") for name in ("message", *WORDS))
+        text = " ".join(filter(None, (fields.get("message"), *words.values())))
         yield from sorted({m[0].lower() for m in _REGEXES["refusal"].finditer(text)})
         return
     if root.pattern.category == "environment" and fields.get("path"):  # the library that is missing
-        yield fingerprint.normalised(str(fields["path"]).rpartition("/")[2])
-    for name in WORDS:
-        if fields.get(name) is not None:
-            yield f"{name} {fingerprint.normalised(str(fields[name]), _hosts(solution))}"
+        yield fingerprint.normalised(fields["path"].rpartition("/")[2])
+    for name, word in words.items():
+        if word is not None:
+            yield f"{name} {fingerprint.normalised(word, _hosts(solution))}"
     if fields.get("comm"):
-        yield fingerprint.program(str(fields["comm"]))
+        yield fingerprint.program(fields["comm"])
 
 
 def _ended(root: Claim, verdict: Verdict, ranks: Sequence[Rank]) -> Iterator[str]:
     """The exit code or signal, where the verdict rests on it."""
     if root.strength != "ended":
         return
-    code = number(root.event.fields.get("exitcode"))
+    code = root.event.fields.get("exitcode")
     if code is not None:
         yield str(128 - code if code > 128 else code)  # a shell reports 137 where torchrun reports -9
     else:
@@ -160,9 +161,9 @@ def _ended(root: Claim, verdict: Verdict, ranks: Sequence[Rank]) -> Iterator[str
 
 def _crashed_in(root: Claim) -> Iterator[str]:
     """The library of a crash without a stack, by the kernel; the C library and the interpreter only run others' work."""
-    if m := _REGEXES["library"].match(str(root.event.fields.get("detail") or "")):
+    if m := _REGEXES["library"].match(root.event.fields.get("detail", "")):
         yield m[0]
-    comm = fingerprint.program(str(root.event.fields.get("comm") or "python"))
+    comm = fingerprint.program(root.event.fields.get("comm") or "python")
     if comm != "python":
         yield comm
 
@@ -170,15 +171,15 @@ def _crashed_in(root: Claim) -> Iterator[str]:
 def _reached(solution: Solution) -> Iterator[str]:
     """Why ranks could not reach the store: they looked for it on their own host, or there is no route to it."""
     tries = [e for e in solution.case.by_kind["pattern"] if e.fields.get("address")]
-    if any(_REGEXES["loopback"].match(str(e.fields["address"])) for e in tries):
+    if any(_REGEXES["loopback"].match(e.fields["address"]) for e in tries):
         yield "on the own host"
-    if any(_REGEXES["unreachable"].search(str(e.fields.get("detail") or "")) for e in tries):
+    if any(_REGEXES["unreachable"].search(e.fields.get("detail", "")) for e in tries):
         yield "no way there"
 
 
 def _limited(root: Claim) -> bool:
     """Whether the limit of a cgroup was reached, and not that of the host."""
-    return "memory cgroup" in root.event.text.lower() or "MEMCG" in str(root.event.fields.get("reason"))
+    return "memory cgroup" in root.event.text.lower() or "MEMCG" in root.event.fields.get("reason", "")
 
 
 def _forming(solution: Solution) -> bool:
@@ -188,12 +189,11 @@ def _forming(solution: Solution) -> bool:
 
 def _locked(solution: Solution, root: Claim, verdict: Verdict) -> bool:
     """Whether a worker of the rank's data loader waits for a lock, and not for data."""
-    frames = root.event.fields.get("frames")
-    if not isinstance(frames, tuple) or not any(_LOADER in str(f[:1]) for f in frames):
+    if not any(_LOADER in file for file, _, _ in root.event.fields.get("frames", ())):
         return False
     parents = {str(pid) for pid in verdict["culprit"]["pids"]}
     return any(
-        str(e.fields.get("ppid")) in parents and "futex" in str(e.fields.get("wchan"))
+        e.fields.get("ppid") in parents and "futex" in e.fields.get("wchan", "")
         for e in solution.case.by_kind["process"]
     )
 

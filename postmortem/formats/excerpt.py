@@ -6,7 +6,7 @@ the same prefixes; lines of other writers are skipped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from postmortem.formats import forms
 from postmortem.formats.envelope import Envelope, Style, clean, peel
 from postmortem.formats.marks import bare
 from postmortem.model import Event, Hit, Severity, Source, Stamp, Where, speaker_in
+from postmortem.model.details import Details
 from postmortem.privacy import cut
 
 CONTEXT = 5
@@ -183,13 +184,14 @@ class Excerpt:
         *,
         pattern: str | None = None,
         severity: Severity = "error",
-        fields: Mapping[str, object] = {},
+        fields: Details | None = None,
         end: int | None = None,
         rank: int | None = None,
         pid: int | None = None,
     ) -> Event:
         """An event with the decisive line `line`, attributed by the line's prefixes, then by its file."""
         env = line.envelope
+        fields = fields or {}
         context, before = self.context(line.number, _behind(kind, fields))
         known = (one for one in (rank, env.rank, self.source.rank) if one is not None)
         event = line_event(self.source, kind, line, next(known, None), fields)
@@ -203,10 +205,9 @@ class Excerpt:
         )
 
 
-def _behind(kind: str, fields: Mapping[str, object]) -> int:
+def _behind(kind: str, fields: Details) -> int:
     """The number of context lines behind the decisive one: of a stack the frames too."""
-    frames = fields.get("frames") if kind == "stack" else None
-    return CONTEXT + min(len(frames), FRAMES) if isinstance(frames, tuple) else CONTEXT
+    return CONTEXT + (min(len(fields.get("frames", ())), FRAMES) if kind == "stack" else 0)
 
 
 def source_event(source: Source, kind: str, text: str, line: int | None = None, **more: Any) -> Event:
@@ -216,13 +217,13 @@ def source_event(source: Source, kind: str, text: str, line: int | None = None, 
     return Event(kind, where, text, source_kind=source.kind, **{"speaker": speaker_in(source.kind), **by_name, **more})
 
 
-def line_event(
-    source: Source, kind: str, line: Line, rank: int | None, fields: Mapping[str, object], most: int = 4000
-) -> Event:
+def line_event(source: Source, kind: str, line: Line, rank: int | None, fields: Details, most: int = 4000) -> Event:
     """An event on one line, with host, pid and time of the line's prefixes."""
     env = line.envelope
     local = env.local_rank if env.local_rank is not None else source.local_rank
-    known = {"local_rank": local, "writer": env.writer or None, "quoted": env.quoted or None}
+    known: Details = {} if local is None else {"local_rank": local}
+    known |= {"writer": env.writer} if env.writer else {}
+    known |= {"quoted": True} if env.quoted else {}
     event = source_event(
         source,
         kind,
@@ -230,16 +231,14 @@ def line_event(
         rank=rank,
         host=env.host or source.host,
         pid=env.pid,
-        fields={name: value for name, value in known.items() if value is not None} | dict(fields),
+        fields=known | fields,
         where=Where(source.path, line.number, None, env.line),
         speaker=speaker_in(source.kind, env.kernel, rank, env.program),
     )
     return timed(event, env.stamp)
 
 
-def document_event(
-    source: Source, kind: str, lines: list[str], at: int, fields: dict[str, object], pid: int | None
-) -> Event:
+def document_event(source: Source, kind: str, lines: list[str], at: int, fields: Details, pid: int | None) -> Event:
     """An event of a whole document; line `at` (from 0) of `lines` is the decisive one."""
     lo = max(0, at - CONTEXT)
     context = tuple(cut(line, 2000) for line in lines[lo : at + _behind(kind, fields) + 1])

@@ -17,6 +17,7 @@ from postmortem.formats import forms
 from postmortem.formats.excerpt import Excerpt, decode, document_event
 from postmortem.library import Signature
 from postmortem.model import Event, Source
+from postmortem.model.details import Details
 from postmortem.model.digits import whole
 
 OOM = Signature(":oom-tasks", r"oom-kill:constraint=CONSTRAINT_", after=0, before=16384)
@@ -36,7 +37,7 @@ def processes(source: Source, content: bytes) -> Iterator[Event]:
         row = dict(zip(columns, cells, strict=False))
         if len(cells) < len(columns) or not row.get("PID", "").isdecimal():
             continue
-        fields: dict[str, object] = {
+        fields: Details = {
             "state": _STATES.get(row.get("STAT", row.get("S", ""))[:1], ""),
             "wchan": row.get("WCHAN", ""),
             "command": row.get("CMD", row.get("COMMAND", "")),
@@ -63,5 +64,5 @@ def oom_tasks(excerpt: Excerpt) -> Iterator[Event]:
             break
     victim = _REGEXES["oom-victim"].search(excerpt.text)
     if pids and victim:
-        fields: dict[str, object] = {"tasks": tuple(pids[:4096])}
+        fields: Details = {"tasks": tuple(pids[:4096])}
         yield excerpt.event("oom-tasks", next(excerpt.following()), fields=fields, pid=whole(victim["pid"]))

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from postmortem.model.details import Details
+
 Role = Literal["cause", "symptom", "confirms", "context"]
 Severity = Literal["fatal", "error", "warning", "info"]
 Bytes = bytes  # a dataclass with a field `bytes` has to call the type by another name
@@ -273,7 +275,7 @@ class Stamp(NamedTuple):
 
 
 class Event(NamedTuple):
-    """Something that happened, by one parser's reading. Shape-free details are in `fields`.
+    """Something that happened, by one parser's reading.
 
     `kind` is one of: pattern (a pattern matched a line), exception, crash, fault, exit, kill, timeout,
     collective, stack, progress, identity, pid (of a rank), finished (a last line), worked (a sign of work),
@@ -294,7 +296,7 @@ class Event(NamedTuple):
     run: str | None = None
     pattern: str | None = None
     severity: Severity = "info"
-    fields: Mapping[str, object] = {}
+    fields: Details = {}
     context: tuple[str, ...] = ()
     raw_time: str = ""
     before: int = 0  # number of lines of `context` before the decisive line

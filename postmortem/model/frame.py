@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 
 from postmortem.model import Event, Where
+from postmortem.model.details import Details
 from postmortem.model.digits import number
 from postmortem.model.vocabulary import SEVERITIES
 
@@ -44,28 +45,28 @@ _PLAIN = {name: Event._fields.index(name) for name in COLUMNS if name in Event._
 _SORTED = ("clock", "source", "host", "kind", "pattern", "gpu", "run", "speaker", "source_kind")
 
 
-class Detail(NamedTuple):
+class Extra(NamedTuple):
     """The part of an event that is no column: its parser's details, and the lines around it."""
 
-    fields: Mapping[str, Any] = {}
+    fields: Details = {}
     context: tuple[str, ...] = ()
     before: int = 0
 
 
-Details = Mapping[int, Detail]  # by event_id; events with no such part are left out
+Extras = Mapping[int, Extra]  # by event_id; events with no such part are left out
 
 
-def of_events(events: Sequence[Event]) -> tuple[pd.DataFrame, dict[int, Detail]]:
-    """Return the frame of these events, in their order, and their details. The columns are made one by one:
+def of_events(events: Sequence[Event]) -> tuple[pd.DataFrame, dict[int, Extra]]:
+    """Return the frame of these events, in their order, and their extras. The columns are made one by one:
     `zip(*events)` makes the garbage collector look at all of them repeatedly."""
     columns: dict[str, Sequence[Any]] = {name: [*map(itemgetter(at), events)] for name, at in _PLAIN.items()}
     where = [e.where for e in events]
     columns |= {name: [*map(itemgetter(at), where)] for at, name in enumerate(("source", *_LINES))}
     columns["local_rank"] = [number(e.fields.get("local_rank")) if e.fields else None for e in events]
-    details = {
-        i: Detail(e.fields, e.context, e.before) for i, e in enumerate(events) if e.fields or e.context or e.before
+    extras = {
+        i: Extra(e.fields, e.context, e.before) for i, e in enumerate(events) if e.fields or e.context or e.before
     }
-    return of_columns(columns, len(events)), details
+    return of_columns(columns, len(events)), extras
 
 
 _LINES = ("line", "end_line", "file_line")
@@ -119,15 +120,15 @@ def categories(values: Sequence[str | None], known: Sequence[str], ordered: bool
     return pd.Categorical.from_codes(codes, pd.Index(known, dtype=object), ordered=ordered)
 
 
-def to_events(frame: pd.DataFrame, details: Details) -> list[Event]:
+def to_events(frame: pd.DataFrame, extras: Extras) -> list[Event]:
     """Return typed rows of a frame, in its order."""
     columns = {name: plain(frame[name]) for name in COLUMNS}
     columns["where"] = [*map(Where, *(columns[name] for name in ("source", *_LINES)))]
     columns["at"], columns["time"] = columns["time"], columns["stamp"]
     columns["at_sigma"], columns["sigma"] = columns["sigma"], columns["resolution"]
-    none = Detail()
-    own = [details.get(i, none) for i in frame.index.tolist()]
-    columns |= {name: [*map(itemgetter(at), own)] for at, name in enumerate(Detail._fields)}
+    none = Extra()
+    own = [extras.get(i, none) for i in frame.index.tolist()]
+    columns |= {name: [*map(itemgetter(at), own)] for at, name in enumerate(Extra._fields)}
     return [*map(Event, *(columns[name] for name in Event._fields))]
 
 

@@ -5,17 +5,19 @@ piece may no longer be recognized as a part of a secret.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
-from postmortem.model.frame import Details, plain, renamed
+from postmortem.model.details import Details
+from postmortem.model.frame import Extras, plain, renamed
 from postmortem.privacy.redact import SHORTEST, Redactor
 
 if TYPE_CHECKING:
     import pandas as pd
+
 PROSE = 8  # characters of a field that may hold more than a word
 
 
-def without_secrets(rows: pd.DataFrame, details: Details, redactor: Redactor) -> tuple[pd.DataFrame, Details]:
+def without_secrets(rows: pd.DataFrame, extras: Extras, redactor: Redactor) -> tuple[pd.DataFrame, Extras]:
     """Return the rows and their details with marks in their texts. Contexts remain: they are redacted where shown."""
     rows = rows.copy(deep=False)
     texts = rows["text"].cat.remove_unused_categories()
@@ -24,12 +26,12 @@ def without_secrets(rows: pd.DataFrame, details: Details, redactor: Redactor) ->
     secrets = {text: redactor.found(text) for text, new in zip(words, shown, strict=True) if text != new}
     of_event = dict(zip(rows.index.tolist(), plain(texts), strict=True)) if secrets else {}
     rows["text"] = renamed(texts, shown)
-    shown_details = dict(details)
-    for event_id, detail in details.items():
-        fields = _fields(detail.fields, redactor, secrets.get(of_event.get(event_id, ""), {}))
-        if fields is not detail.fields:
-            shown_details[event_id] = detail._replace(fields=fields)
-    return rows, shown_details
+    hidden = dict(extras)
+    for event_id, extra in extras.items():
+        fields = _fields(extra.fields, redactor, secrets.get(of_event.get(event_id, ""), {}))
+        if fields is not extra.fields:
+            hidden[event_id] = extra._replace(fields=fields)
+    return rows, hidden
 
 
 def for_the_report(rows: pd.DataFrame, redactor: Redactor) -> pd.DataFrame:
@@ -42,9 +44,9 @@ def for_the_report(rows: pd.DataFrame, redactor: Redactor) -> pd.DataFrame:
     return rows
 
 
-def _fields(fields: Mapping[str, Any], redactor: Redactor, secrets: Mapping[str, str]) -> Mapping[str, Any]:
+def _fields(fields: Details, redactor: Redactor, secrets: Mapping[str, str]) -> Details:
     new = {key: _field(value, redactor, secrets) for key, value in fields.items()}
-    return fields if all(new[key] is value for key, value in fields.items()) else new
+    return fields if all(new[key] is value for key, value in fields.items()) else cast(Details, new)
 
 
 def _field(value: object, redactor: Redactor, secrets: Mapping[str, str]) -> object:

@@ -22,6 +22,7 @@ from postmortem.formats.excerpt import Line, decode, first_lines, visible
 from postmortem.formats.lineform import alike
 from postmortem.formats.marks import bare
 from postmortem.model import Event, Source, Where
+from postmortem.model.details import Details
 from postmortem.privacy import cut
 from postmortem.reading import Read
 
@@ -283,7 +284,7 @@ def _rank(source: Source, number: int, text: str, env: Envelope, owner: Owner) -
     if env.rank is not None:
         return env.rank
     local = env.local_rank if env.local_rank is not None else source.local_rank
-    fields: dict[str, object] = {} if local is None else {"local_rank": local}
+    fields: Details = {} if local is None else {"local_rank": local}
     fields |= {"writer": env.writer} if env.writer else {}
     where, host = Where(source.path, number), source.host or env.host
     event = Event("line", where, text, rank=source.rank, host=host, pid=env.pid, run=source.run)

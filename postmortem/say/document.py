@@ -181,7 +181,7 @@ def _culprit(solution: Solution) -> verdict.Culprit:
 def _code(root: Claim) -> str | None:
     """The line of code where the failure shows, that of a culprit before any other's."""
     placed = [e for e in root.events if e.fields.get("code")]
-    return next((str(e.fields["code"]) for e in sorted(placed, key=lambda e: e.rank not in root.ranks)), None)
+    return next((e.fields["code"] for e in sorted(placed, key=lambda e: e.rank not in root.ranks)), None)
 
 
 def _other(solution: Solution) -> contract.OtherJob:
@@ -229,7 +229,7 @@ def _helpers(solution: Solution, root: Claim) -> list[Claim]:
 def _announcement(case: Case, root: Claim) -> Event | None:
     """The log line right above a traceback that was caught and logged: `ERROR bad batch 8, skipping it`."""
     opened = root.event.fields.get("opened")
-    if not isinstance(opened, int) or root.event.fields.get("excepthook"):
+    if opened is None or root.event.fields.get("excepthook"):
         return None
     above = (root.event.where.source, opened - 1)
     return next((e for e in case.of_kind("notice") if (e.where.source, e.where.line) == above), None)

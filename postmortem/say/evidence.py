@@ -69,8 +69,8 @@ def own_frame(e: Event) -> Event:
 
 def _frame(e: Event) -> int | None:
     """The index of the user's own frame in its context."""
-    if not e.fields.get("code") or e.where.line is None:
+    if not (code := e.fields.get("code")) or e.where.line is None:
         return None
-    file, _, number = str(e.fields["code"]).rpartition(":")
+    file, _, number = code.rpartition(":")
     frame = re.compile(rf"{re.escape(file)}(?::|\", line ){number}\b")
     return next((i for i in range(e.before + 1, len(e.context)) if frame.search(e.context[i])), None)

@@ -129,11 +129,11 @@ def _parts(case: Case, root: Claim, subject: str, ranks: tuple[int, ...]) -> dic
     return {
         "who": subject or "A process",
         "was": "were" if many else "was",
-        "line": _quoted(str(e.fields.get("line") or ""), bare=False),
+        "line": _quoted(e.fields.get("line", ""), bare=False),
         "crash": _crash(e),
         "ending": str(end).removeprefix("exit ") if end else "an error",
         "finished": f" after {'they' if many else 'it'} had finished" if done else "",
-        "comm": str(e.fields.get("comm") or "process"),
+        "comm": (e.fields.get("comm") or "process"),
         "pid": f", pid {e.fields['pid']}" if e.fields.get("pid") else "",
     }
 
@@ -156,7 +156,7 @@ def _crash(e: Event) -> str:
 def _detail(root: Claim) -> str:
     """The part of the line that adds to the title; empty where that would be the whole line of a log."""
     fields, title = root.event.fields, root.pattern.title.rstrip(".")
-    line, captured = str(fields.get("line") or ""), str(fields.get("detail") or "")
+    line, captured = fields.get("line", ""), fields.get("detail", "")
     wordy = sum(map(str.isalpha, captured)) * 2 > len(captured)
     detail = _quoted(line or (captured if wordy else _from_match(root)))
     if _REGEXES["whole_line"].search(detail) or detail.lower() in title.lower():

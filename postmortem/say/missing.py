@@ -203,14 +203,9 @@ def _stacks(o: Open) -> Iterator[Missing]:
 def _workers(o: Open) -> Iterator[Missing]:
     """Stacks of DataLoader workers, where their rank is known to wait for them."""
     stacks = [e for e in o.case.of_kind("stack") if o.case.rank_of(e) in o.ranks]
-    loading = [e for e in stacks if any(LOADER in str(frame[0]) for frame in _frames(e))]
+    loading = [e for e in stacks if any(LOADER in file for file, _, _ in e.fields.get("frames", ()))]
     if o.category == "hang" and loading and not any(e.fields.get("child") for e in stacks):
         yield _item("workers", who=ranks_text(o.case.ranks_of(loading)))
-
-
-def _frames(e: Event) -> Sequence[Sequence[object]]:
-    frames = e.fields.get("frames")
-    return frames if isinstance(frames, tuple) else ()
 
 
 def _left(o: Open) -> bool:
@@ -241,7 +236,7 @@ def _logs(o: Open) -> Iterator[Missing]:
 def _scheduler(o: Open) -> Iterator[Missing]:
     """The scheduler's accounting, where a job ID is known."""
     here = any(s.kind == "scheduler" for s in o.case.sources.values())
-    jobs = (str(c.event.fields.get("job_id") or "") for c in o.claims)
+    jobs = (c.event.fields.get("job_id", "") for c in o.claims)
     job = next(filter(str.isdecimal, jobs), None)
     if job and not here and o.category in ("external-signal", "scheduler", None):
         yield _item("scheduler", job=job, sacct=shown(filled(SACCT, JOB=job)))

@@ -17,6 +17,7 @@ from postmortem.align.estimate import TOGETHER, _believable, began_to_wait
 from postmortem.align.owners import ClockId, Owners
 from postmortem.align.place import Correction
 from postmortem.model import Event
+from postmortem.model.details import captured
 
 HOUR = 3600.0
 
@@ -36,8 +37,8 @@ def test_a_zone_exists_where_a_place_on_earth_has_it() -> None:
 # ── lines that state when the waiting began ──────────────────────────────────────────────────────────────────────────
 
 
-def waited(rank: int, ms: Any = "600000", **fields: Any) -> Event:
-    more = {"ran_ms": ms, "seq": "7", "pg": "0"} | fields
+def waited(rank: int, ms: object = 600000, **fields: Any) -> Event:
+    more = {"ran_ms": ms, "seq": 7, "pg": "0"} | fields
     return event(file=f"r{rank}.log", rank=rank, time=NOON, sigma=0.0, fields=more)
 
 
@@ -49,7 +50,7 @@ def test_a_time_out_marks_the_moment_at_which_its_rank_began_to_wait() -> None:
 
 
 def test_collectives_of_two_groups_or_of_two_numbers_are_not_the_same() -> None:
-    made = began_to_wait([waited(0), waited(1), waited(0, pg="1"), waited(0, seq="8"), waited(0)])
+    made = began_to_wait([waited(0), waited(1), waited(0, pg="1"), waited(0, seq=8), waited(0)])
     families = [mark.fields["family"] for mark in made]
     assert len(families) == 4 and len(set(families)) == 3
     (nameless,) = began_to_wait([waited(0, pg=None)])
@@ -57,7 +58,14 @@ def test_collectives_of_two_groups_or_of_two_numbers_are_not_the_same() -> None:
 
 
 def test_a_time_that_is_no_number_of_milliseconds_marks_nothing() -> None:
-    assert not list(began_to_wait([waited(0, ms) for ms in ("", "12.5", "9" * 10, 600000, None)]))
+    assert captured({"ran_ms": "600000", "seq": "7", "port": "29500", "frames": "x"}) == {
+        "ran_ms": 600000,
+        "seq": 7,
+        "port": "29500",
+    }
+    for ms in ("", "12.5", "9" * 19, "many"):
+        assert captured({"ran_ms": ms}) == {}
+    assert not list(began_to_wait([waited(0, None)]))
 
 
 # ── the numbers of a line that name the moment ──────────────────────────────────────────────────────────────────────

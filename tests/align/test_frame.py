@@ -17,7 +17,7 @@ SAMPLES = Path(__file__).parents[2] / "sample_logs"
 
 def test_each_event_is_a_row_with_its_interval_and_columns_have_types() -> None:
     events = (
-        event("b", "r1.log", 2, rank=1, at=NOON + 1, at_sigma=0.5, severity="fatal", local_rank="3", host="a"),
+        event("b", "r1.log", 2, rank=1, at=NOON + 1, at_sigma=0.5, severity="fatal", local_rank=3, host="a"),
         event("a", "r0.log", 1, rank=0, at=NOON, at_sigma=0.0, attempt=1),
         event("nowhere", "x.json", None, at=None),
     )

@@ -166,7 +166,7 @@ def test_a_line_at_an_unknown_time_is_of_every_life() -> None:
 
 
 def test_a_pid_or_a_copy_tells_more_than_the_time() -> None:
-    assert in_lives(event("x", at=NOON + 50, fields={"pid": "51"})) == [1]
+    assert in_lives(event("x", at=NOON + 50, fields={"pid": 51})) == [1]
     assert in_lives(event("x", at=NOON + 50, kind="exit", pid=51)) == [1]
     assert in_lives(event("[rank0]: life 1", at=NOON + 50)) == [1]
     twice = event("life 1", attempt=0)

@@ -27,7 +27,7 @@ def test_of_a_mismatch_the_comparison_of_the_ranks_tells_who() -> None:
 
 
 def params(*said: tuple[int, int, int, int]) -> Claim:
-    events = [event(rank=r, fields={"rank": str(r), "detail": str(n), "ranks": str(x), "limit": str(m)})
+    events = [event(rank=r, fields={"rank": r, "detail": str(n), "ranks": str(x), "limit": str(m)})
               for r, n, x, m in said]  # fmt: skip
     return claim(pattern("ddp", "ddp-usage", entity="job"), *events)
 
@@ -118,7 +118,7 @@ def test_a_copy_in_the_report_of_a_launcher_has_the_rank() -> None:
 
 def test_gpu_numbers_of_one_host_are_ranks_where_there_are_several() -> None:
     oom = pattern("full", "gpu-oom")
-    zero, three = (claim(oom, event(f"GPU {n} is full", line=n + 1, fields={"gpu": str(n)})) for n in (0, 3))
+    zero, three = (claim(oom, event(f"GPU {n} is full", line=n + 1, fields={"gpu": n})) for n in (0, 3))
     assert blame.culprits(case(ranks=()), zero, [zero, three]) == (0, 3)
     assert blame.culprits(case(ranks=()), zero, [zero]) == ()
 

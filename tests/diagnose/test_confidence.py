@@ -53,7 +53,7 @@ def test_a_gpu_a_host_or_the_whole_job_needs_no_rank(root: Claim) -> None:
 
 
 def ended(code: int | None, category: str = "native-crash") -> Claim:
-    fields = {} if code is None else {"exitcode": str(code)}
+    fields = {} if code is None else {"exitcode": code}
     return claim(pattern("end", category), event(fields=fields), ranks=(1,), strength="ended")
 
 

@@ -47,7 +47,7 @@ def test_a_complaint_accounts_for_an_end_by_itself_but_not_for_a_kill() -> None:
 
 
 def test_the_agents_own_kill_is_no_ranks() -> None:
-    forced = event("kill", "agent.err", 5, pattern="forces", fields={"pid": "101"})
+    forced = event("kill", "agent.err", 5, pattern="forces", fields={"pid": 101})
     assert found([], *exits(r1=-9), forced) == []
     assert found([], *exits(r2=-9), forced) == [("rank-exit-sigkill", (2,))]
 
@@ -68,7 +68,7 @@ def test_a_memory_cgroup_that_counts_a_kill_states_whose_it_was() -> None:
 
 
 def asked(*pids: int, file: str = "agent.err") -> list[Event]:
-    return [event("ask", file, n, pattern="asks", fields={"pid": str(pid)}) for n, pid in enumerate(pids, 1)]
+    return [event("ask", file, n, pattern="asks", fields={"pid": pid}) for n, pid in enumerate(pids, 1)]
 
 
 def test_the_only_rank_that_the_launcher_did_not_stop_was_stopped_from_outside() -> None:
@@ -89,31 +89,31 @@ def end(line: int = 5, file: str = "out", ranks: tuple[int, ...] = (), **fields:
 
 @pytest.mark.parametrize(
     "fields, name",
-    [({"signal": "Killed"}, "rank-exit-sigkill"), ({"exitcode": "-11"}, "rank-exit-crash-signal"),
-     ({"exitcode": "1"}, "rank-exit-without-reason"), ({"signal": "Terminated"}, "rank-exit-signalled")],
+    [({"signal": "Killed"}, "rank-exit-sigkill"), ({"exitcode": -11}, "rank-exit-crash-signal"),
+     ({"exitcode": 1}, "rank-exit-without-reason"), ({"signal": "Terminated"}, "rank-exit-signalled")],
 )  # fmt: skip
 def test_what_a_shell_or_spawn_shows_of_an_end(fields: dict[str, str], name: str) -> None:
     assert found([end(**fields)]) == [(name, ())]
 
 
 def test_it_shows_nothing_of_a_clean_end_nor_where_something_accounts_for_it() -> None:
-    assert found([end(exitcode="0")]) == []
+    assert found([end(exitcode=0)]) == []
     assert found([end()]) == []
-    assert found([end(exitcode="1"), claim(RAISED)]) == []
-    assert found([end(exitcode="1")], *(bye(r) for r in range(4))) == []
-    assert found([end(exitcode="1"), claim(LOST)]) == []
-    assert found([end(exitcode="1"), claim(pattern("n", None, role="symptom"))]) == [("rank-exit-without-reason", ())]
-    assert found([end(exitcode="1"), claim(LOST, event(speaker="kernel"))]) == [("rank-exit-without-reason", ())]
-    assert found([end(exitcode="1"), claim(LOST, event(wrapper=True))]) == [("rank-exit-without-reason", ())]
+    assert found([end(exitcode=1), claim(RAISED)]) == []
+    assert found([end(exitcode=1)], *(bye(r) for r in range(4))) == []
+    assert found([end(exitcode=1), claim(LOST)]) == []
+    assert found([end(exitcode=1), claim(pattern("n", None, role="symptom"))]) == [("rank-exit-without-reason", ())]
+    assert found([end(exitcode=1), claim(LOST, event(speaker="kernel"))]) == [("rank-exit-without-reason", ())]
+    assert found([end(exitcode=1), claim(LOST, event(wrapper=True))]) == [("rank-exit-without-reason", ())]
 
 
 def test_one_rank_ended_without_a_word_while_others_complain() -> None:
     complaint = claim(LOST, event(rank=0))
-    assert found([end(exitcode="1", ranks=(2,)), complaint]) == [("rank-exit-without-reason", (2,))]
-    assert found([end(exitcode="1", ranks=(0,)), complaint]) == []
-    assert found([end(exitcode="1", ranks=(2, 3)), complaint]) == []
+    assert found([end(exitcode=1, ranks=(2,)), complaint]) == [("rank-exit-without-reason", (2,))]
+    assert found([end(exitcode=1, ranks=(0,)), complaint]) == []
+    assert found([end(exitcode=1, ranks=(2, 3)), complaint]) == []
     assert found([end(signal="Terminated", ranks=(2,)), complaint]) == []
-    assert found([end(exitcode="1", ranks=(2,)), claim(LOST)]) == []  # who complains is not known
+    assert found([end(exitcode=1, ranks=(2,)), claim(LOST)]) == []  # who complains is not known
 
 
 def test_a_stop_below_it_states_nothing_against_a_task_that_failed_by_itself() -> None:
@@ -121,12 +121,12 @@ def test_a_stop_below_it_states_nothing_against_a_task_that_failed_by_itself() -
         return claim(STOP, event("CANCELLED", file, line, speaker=speaker))
 
     told = [("rank-exit-without-reason", ())]
-    assert found([end(exitcode="1"), stop(6)]) == told
-    assert found([end(exitcode="1"), stop(4)]) == []
-    assert found([end(exitcode="1"), stop(6, "other")]) == []
-    assert found([end(exitcode="1"), stop(6, speaker="launcher")]) == []
-    assert found([end(exitcode="-6"), stop(6)]) == [("rank-exit-crash-signal", ())]
-    assert found([end(exitcode="-6"), stop(4)]) == []
+    assert found([end(exitcode=1), stop(6)]) == told
+    assert found([end(exitcode=1), stop(4)]) == []
+    assert found([end(exitcode=1), stop(6, "other")]) == []
+    assert found([end(exitcode=1), stop(6, speaker="launcher")]) == []
+    assert found([end(exitcode=-6), stop(6)]) == [("rank-exit-crash-signal", ())]
+    assert found([end(exitcode=-6), stop(4)]) == []
 
 
 def test_a_kill_is_accounted_for_by_who_forces_or_stops_before_it() -> None:

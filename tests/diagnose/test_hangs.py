@@ -113,16 +113,16 @@ def ranks_by_group(*events: Event) -> list[tuple[str | None, list[int]]]:
 
 
 def test_ranks_wait_in_groups_the_largest_first() -> None:
-    events = [count(r, seq="7", pg="1") for r in (2, 0)] + [count(r, seq="3", pg="0") for r in (1, 3, 2)]
+    events = [count(r, seq=7, pg="1") for r in (2, 0)] + [count(r, seq=3, pg="0") for r in (1, 3, 2)]
     assert ranks_by_group(*events) == [("0", [1, 2, 3]), ("1", [0, 2])]
-    assert ranks_by_group(count(0, seq="7"), count(1, op="A"), count(2, enqueued="1")) == [(None, [0, 1, 2])]
-    assert ranks_by_group(event("rank 3 waits", "a.log", pattern="counted", fields={"seq": "7", "rank": "3"})) == [
+    assert ranks_by_group(count(0, seq=7), count(1, op="A"), count(2, enqueued=1)) == [(None, [0, 1, 2])]
+    assert ranks_by_group(event("rank 3 waits", "a.log", pattern="counted", fields={"seq": 7, "rank": 3})) == [
         (None, [3])
     ]
-    unnamed = [count(0, seq="7", pg="1"), count(1, seq="7", pg="2")]
-    assert ranks_by_group(*unnamed, count(0, seq="7")) == [("1", [0]), ("2", [1])]
-    assert (None, [2]) in ranks_by_group(*unnamed, count(2, seq="7"))  # of two groups neither is known to be meant
-    assert ranks_by_group(unnamed[0], count(2, seq="7")) == [("1", [0, 2])]
+    unnamed = [count(0, seq=7, pg="1"), count(1, seq=7, pg="2")]
+    assert ranks_by_group(*unnamed, count(0, seq=7)) == [("1", [0]), ("2", [1])]
+    assert (None, [2]) in ranks_by_group(*unnamed, count(2, seq=7))  # of two groups neither is known to be meant
+    assert ranks_by_group(unnamed[0], count(2, seq=7)) == [("1", [0, 2])]
 
 
 # ── comparisons ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -199,7 +199,7 @@ def test_a_progress_bar_above_a_complaint_shows_rank_0_at_work() -> None:
     bar = "Map:  40%|####      | 400/1000 [00:10<00:15, 40 examples/s]"
 
     def busy(*above: str, text: str = "[rank1]: timed out", rank: int = 1, seq: int = 1) -> Claim | None:
-        e = event(text, "a.log", 50, rank=rank, context=(*above, text), before=len(above), fields={"seq": str(seq)})
+        e = event(text, "a.log", 50, rank=rank, context=(*above, text), before=len(above), fields={"seq": seq})
         return comparisons.busy_rank0(seen([claim(WAITED, e, ranks=(rank,))], ranks=2))
 
     found, inline = busy(bar, "some line"), busy(text=f"{bar}[rank1]: timed out")

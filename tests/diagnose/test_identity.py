@@ -66,7 +66,7 @@ def test_nccls_bus_id_and_the_kernels_are_one_gpu(same: str) -> None:
 
 def test_a_lines_prefix_goes_before_its_file_its_local_rank_and_its_pid() -> None:
     reg = Registry(by_source={"f": 1}, by_local={(None, None, 0): 2}, by_pid={7: {None: 3}})
-    said = event(file="f", rank=0, pid=7, fields={"local_rank": "0"})
+    said = event(file="f", rank=0, pid=7, fields={"local_rank": 0})
     assert reg.rank_of(said) == 0
     assert reg.rank_of(said._replace(rank=None)) == 1
     other = said._replace(rank=None, where=said.where._replace(source="g"))
@@ -83,20 +83,19 @@ def test_a_rank_that_an_identity_line_names_in_words() -> None:
     assert known(said).rank_of_pid(9) == 5
 
 
-def comm(rank: str, world: str = "4", pid: int = 50, **more: Any) -> Event:
+def comm(rank: int, world: int = 4, pid: int = 50, **more: Any) -> Event:
     fields = {"rank": rank, "world": world, "pci": "48000"}
     return event("comm", pattern="comm", pid=pid, host="a", fields=fields, **more)
 
 
 def test_nccl_tells_ranks_processes_and_gpus() -> None:
-    reg = known(comm("3"))
+    reg = known(comm(3))
     assert (reg.rank_of_pid(50, "a"), reg.host_of[3], reg.rank_of_bus("0000:48:00", "a")) == (3, "a", 3)
 
 
 def test_sub_groups_of_nccl_number_their_own_ranks() -> None:
-    assert known(comm("3"), comm("0")).rank_of_pid(50, "a") == 3
-    assert known(comm("0")._replace(rank=3)).by_bus == {("a", "4800"): 3}
-    assert known(comm("x")).by_pid == {}
+    assert known(comm(3), comm(0)).rank_of_pid(50, "a") == 3
+    assert known(comm(0)._replace(rank=3)).by_bus == {("a", "4800"): 3}
 
 
 def test_a_stream_without_a_name_is_the_rank_whose_other_stream_says_so() -> None:
@@ -142,7 +141,7 @@ def test_how_large_the_job_is_and_what_it_runs_on_is_what_most_lines_say() -> No
     reg = known(said(world=8, torch="2.4"), said(world=8), said(world=4), said(nccl="2.20"))
     assert (reg.world, reg.torch, reg.nccl) == (8, "2.4", "2.20")
     assert reg.ranks == tuple(range(8))
-    assert known(said(world="4"), said(world="16")).world == 16
+    assert known(*(said(world=n)._replace(kind="pattern") for n in (4, 16))).world == 16
     assert known(said(world=0)).world is None
     assert known().ranks == ()
 

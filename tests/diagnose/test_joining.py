@@ -44,7 +44,7 @@ def test_ranks_without_a_line_never_came() -> None:
     assert found([waits(0), waits(1)], *ALL[:2]) == [("rank-never-joined", (2, 3))]
     assert found([waits(0)], *ALL[:1]) == []  # more than half: these logs were not handed in
     assert found([waits(r) for r in range(3)], *ALL[:3], world=None) == []
-    assert found([waits(r, world="4") for r in range(3)], *ALL[:3], world=None) == [("rank-never-joined", (3,))]
+    assert found([waits(r, world=4) for r in range(3)], *ALL[:3], world=None) == [("rank-never-joined", (3,))]
 
 
 def test_a_rank_that_speaks_and_neither_joined_nor_complained_is_stuck() -> None:
@@ -84,7 +84,7 @@ def test_one_that_came_after_the_others_had_given_up_was_late() -> None:
     assert found([*gave_up, outside(2)], *early, world=3) == [("rank-found-no-store", (2,))]
     undated = [waits(0), waits(1)]
     assert found([*undated, outside(2)], *began, world=3) == [("rank-joined-late", (2,))]
-    patient = outside(2, timeout_ms="60000")
+    patient = outside(2, timeout_ms=60000)
     assert found([*undated, patient], *began, world=3) == [("rank-found-no-store", (2,))]
     assert found([*gave_up, patient], *began, world=3) == [("rank-joined-late", (2,))]
     some_time = [claim(WAIT, c.event._replace(at_sigma=30.0), ranks=c.ranks) for c in gave_up]
@@ -120,9 +120,9 @@ def test_two_processes_that_state_they_are_one_rank() -> None:
 
 def test_those_who_wait_for_a_rank_that_no_rank_is_have_a_larger_world() -> None:
     met = [event("raised", f"r{r}.log", 7, "exception", rank=r, fields={"frames": (("a", 1, "step"),)}) for r in (0, 1)]
-    waiting = waits(2, rank="3")
+    waiting = waits(2, rank=3)
     assert found([waiting], *ALL[:3], *met, world=3) == [("world-sizes-differ", (2,))]
-    assert found([waits(2, rank="1")], *ALL[:3], *met, world=3) != [("world-sizes-differ", (2,))]
+    assert found([waits(2, rank=1)], *ALL[:3], *met, world=3) != [("world-sizes-differ", (2,))]
     inside = [e._replace(fields={"frames": (("a", 1, "init_process_group"),)}) for e in met]
     assert found([waiting], *ALL[:3], *inside, world=3) != [("world-sizes-differ", (2,))]
     full = [e._replace(text="connectFullMesh failed: Connect timeout", fields={}) for e in met]
@@ -130,7 +130,7 @@ def test_those_who_wait_for_a_rank_that_no_rank_is_have_a_larger_world() -> None
 
 
 def count(rank: int, joined: int, world: int = 4, key: str = "store_based_barrier_key:1") -> Event:
-    fields = {"rank": str(rank), "world": str(world), "joined": str(joined), "store_key": key}
+    fields = {"rank": rank, "world": world, "joined": joined, "store_key": key}
     return event("Timed out", f"r{rank}.log", 3, pattern="count", fields=fields)
 
 

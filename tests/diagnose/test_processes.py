@@ -14,7 +14,7 @@ def test_a_process_has_its_steps_its_end_and_how_it_is_known() -> None:
 
 
 def test_a_request_to_stop_is_that_of_its_pid_else_that_of_the_job() -> None:
-    asks = event(pattern="launcher-sending-sigterm", pid=9, speaker="launcher", fields={"pid": "101"})
+    asks = event(pattern="launcher-sending-sigterm", pid=9, speaker="launcher", fields={"pid": 101})
     cancel = event(pattern="slurm-cancelled", line=2, speaker="scheduler")
     seen = case(asks, cancel, ranks=(0, 1), pids={1: 101})
     assert [(p.role, p.stop.by if p.stop else None) for p in seen.processes] == [

@@ -82,7 +82,7 @@ def test_a_gpu_or_a_host_stands_for_a_rank_that_is_not_known() -> None:
 
 def test_a_patterns_own_sentence() -> None:
     p = {"headline": "{who} {was} killed by {ending}{finished} ({comm}{pid}){time}, {unknown}{line}"}
-    fields = {"comm": "python3", "pid": "7", "signal": "SIGKILL", "line": "so"}
+    fields = {"comm": "python3", "pid": 7, "signal": "SIGKILL", "line": "so"}
     root = raised(2, p=p, fields=fields, e={"at": NOON})
     assert headline(solution(root)) == "Rank 2 was killed by SIGKILL (python3, pid 7) at 12:00:00, so."
     two = raised(1, 2, p={"headline": "{who} {was} gone"}, fields={}, e={"at": NOON})
@@ -99,7 +99,7 @@ def test_a_crash_after_the_goodbye() -> None:
     assert headline(solution(one)) == "Rank 1 crashed: SIGSEGV."
     two = raised(1, 2, p=p, fields={"signal": "Segmentation fault"})
     assert headline(solution(two, seen=done)) == "Ranks 1 and 2 crashed: segmentation fault after they had finished."
-    left = raised(1, p=p, fields={"exitcode": "3", "line": "Bus Error"})
+    left = raised(1, p=p, fields={"exitcode": 3, "line": "Bus Error"})
     assert headline(solution(left, seen=done)) == "Rank 1 crashed: bus error."
 
 
@@ -234,14 +234,14 @@ def test_alternatives_are_other_patterns_and_for_a_sigkill_the_oom_killer() -> N
     same, other = claim(RAISED), claim(pattern("other", "hang"))
     rows = reasons.alternatives(solution(raised(2), alternatives=(same, other)))
     assert [row["pattern"] for row in rows] == ["other"]
-    killed = claim(pattern("k", "external-signal"), event(exitcode="-9"), ranks=(1,), strength="ended")
+    killed = claim(pattern("k", "external-signal"), event(exitcode=-9), ranks=(1,), strength="ended")
     (row,) = reasons.alternatives(solution(killed))
     assert (row["category"], row["ranks"]) == ("host-oom", [1])
     assert "no kernel log" in row["why_not"]
     kernel = case(sources=[source("dmesg.txt", "kernel")])
     assert "shows no kill" in reasons.alternatives(solution(killed, seen=kernel))[0]["why_not"]
     assert reasons.alternatives(solution(None)) == []
-    crashed = claim(pattern("k", "native-crash"), event(exitcode="-11"), strength="ended")
+    crashed = claim(pattern("k", "native-crash"), event(exitcode=-11), strength="ended")
     assert reasons.alternatives(solution(crashed)) == []
 
 

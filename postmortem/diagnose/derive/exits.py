@@ -17,7 +17,7 @@ from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.endings import Ending
 from postmortem.formats.lineform import gist
 from postmortem.model import Event
-from postmortem.model.digits import number
+from postmortem.model.details import Details
 
 PATTERNS = {
     "kill": "rank-exit-sigkill",
@@ -123,13 +123,16 @@ def _with_error(case: Case, c: Claim, claims: Sequence[Claim]) -> Claim:
     if p is None or error is None:
         return c
     here = [x for x in claims if x.role == "symptom" and any(e.where == error.where for e in x.events)]
-    text = str(error.fields.get("line") or gist(error.text))
+    text = error.fields.get("line") or gist(error.text)
     known = next((x.pattern.stands_for or x.pattern.category or "" for x in here), "")
     category = known or topics.of(text) or p.category
     if category in VICTIMS:
         return c
-    error = error._replace(fields={**error.fields, "line": text, "exitcode": c.event.fields.get("exitcode")})
-    return replace(c, pattern=replace(p, category=category, topic=""), events=(error, *c.events))
+    fields: Details = {**error.fields, "line": text}
+    if "exitcode" in c.event.fields:
+        fields["exitcode"] = c.event.fields["exitcode"]
+    events = (error._replace(fields=fields), *c.events)
+    return replace(c, pattern=replace(p, category=category, topic=""), events=events)
 
 
 def _error_above(case: Case, report: Event, ranks: Sequence[int]) -> Event | None:
@@ -161,7 +164,7 @@ def _is_error(case: Case, x: Event, end: int) -> bool:
         return False
     if x.kind == "notice" and end - (x.where.line or 0) <= NEXT:
         return True
-    return x.kind == "exception" or bool(x.fields.get("cries")) or case.library.get(x.pattern) is not None
+    return x.kind == "exception" or x.fields.get("cries", False) or case.library.get(x.pattern) is not None
 
 
 # ── stops and kills by the launcher ─────────────────────────────────────────────────────────────────────────
@@ -175,7 +178,7 @@ def _unasked(case: Case, end: Ending) -> bool:
     asks = case.telling("asks")
     if not asks and report.fields.get("told_by") == "script":
         return _before_all_others(case, end, report)
-    asked = {number(e.fields.get("pid")) for e in asks}
+    asked = {e.fields.get("pid") for e in asks}
     complete = any(e.where.source == report.where.source for e in asks)  # another agent's log may lack its head
     stopped = [case.ends[r] for r in case.ended("stop")]
     others = [x.stated_by.pid for x in stopped if x.code < 0 and x.stated_by and x.stated_by.pid not in asked]
@@ -200,9 +203,9 @@ def _forced(case: Case, end: Ending) -> bool:
 
 def _killed_by_launcher(case: Case, event: Event) -> Iterator[int | None]:
     for e in case.telling("forces"):
-        yield number(e.fields.get("pid"))
+        yield e.fields.get("pid")
     for e in case.telling("asks"):
-        pid = number(e.fields.get("pid"))
+        pid = e.fields.get("pid")
         if pid is not None and event.at is not None and e.at is not None and event.at - e.at > PATIENCE_S:
             yield pid
 
@@ -230,7 +233,7 @@ def told(case: Case, claims: Sequence[Claim]) -> list[Claim]:
 
 def _of_report(case: Case, c: Claim, end: Ending, claims: Sequence[Claim]) -> list[Claim]:
     kind = end.kind if end.kind in PATTERNS else "own"
-    event = c.event._replace(fields=dict(c.event.fields) | {"exitcode": end.code})
+    event = c.event._replace(fields={**c.event.fields, "exitcode": end.code})
     found = _as(case, PATTERNS[kind], c, event, f"{c.event.where} reports {end}")
     return [_with_error(case, x, claims) if kind == "own" else x for x in found]
 
@@ -248,7 +251,7 @@ def _complaints(claims: Sequence[Claim], whole_job: bool) -> list[Claim]:
 
 def _as(case: Case, name: str, c: Claim, event: Event, because: str) -> list[Claim]:
     p = case.library.get(name)
-    local = number(event.fields.get("local_rank")) if not case.registry.ranks else None
+    local = event.fields.get("local_rank") if not case.registry.ranks else None
     ranks = c.ranks or (() if local is None else (local,))  # spawn names no ranks: all are on one host
     if p is None:
         return []

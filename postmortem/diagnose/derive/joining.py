@@ -18,7 +18,6 @@ from postmortem.diagnose.derive.hangs.rank_rows import MOST, make
 from postmortem.diagnose.wording import ranks_text
 from postmortem.formats import forms
 from postmortem.model import Event
-from postmortem.model.digits import number
 
 ALIVE = ("line", "identity", "progress", "exception")
 START = ("line", "identity")
@@ -38,7 +37,7 @@ class Meeting:
 
     @cached_property
     def world(self) -> int:
-        stated = (number(e.fields.get("world")) or 0 for e in self.complaints)
+        stated = (e.fields.get("world") or 0 for e in self.complaints)
         return self.case.registry.world or max(stated, default=0)
 
     @cached_property
@@ -84,13 +83,11 @@ def _counted(m: Meeting) -> Claim | None:
     Timed out initializing … in store based barrier on rank: 0, for key: store_based_barrier_key:1
     (world_size=2, worker_count=1, …
     """
-    complaints = [e for e in m.case.telling("join-count") if str(e.fields.get("store_key")).endswith("barrier_key:1")]
-    came = {r for e in complaints if (r := number(e.fields.get("rank"))) is not None}
-    world = max((number(e.fields.get("world")) or 0 for e in complaints), default=0)
+    complaints = [e for e in m.case.telling("join-count") if e.fields.get("store_key", "").endswith("barrier_key:1")]
+    came = {r for e in complaints if (r := e.fields.get("rank")) is not None}
+    world = max((e.fields.get("world") or 0 for e in complaints), default=0)
     missing = sorted(set(range(min(world, MOST))) - came)
-    if {number(e.fields.get("joined")) for e in complaints} != {len(came)} or not 0 < len(missing) <= max(
-        1, world // 2
-    ):
+    if {e.fields.get("joined") for e in complaints} != {len(came)} or not 0 < len(missing) <= max(1, world // 2):
         return None
     because = f"{len(came)} of {world} ranks joined; {ranks_text(missing)} did not"
     return make(m.case, "rank-never-joined", missing, complaints, because)
@@ -153,14 +150,14 @@ def _too_late(m: Meeting, e: Event, start: float, others: float) -> bool:
     if start - others < TOGETHER_S:
         return False
     gave_up = [at for x in m.complaints if (at := moment(x)) is not None]
-    patience = (number(e.fields.get("timeout_ms")) or PATIENCE_S * 1000) / 1000
+    patience = (e.fields.get("timeout_ms") or PATIENCE_S * 1000) / 1000
     return start > min(gave_up, default=float("inf")) - MARGIN_S or start - others > 0.8 * patience
 
 
 def _larger_world(m: Meeting) -> Claim | None:
     """A few ranks wait for a rank that does not exist, and the others do not: those few have a larger WORLD_SIZE."""
     highest = max(m.present, default=None)
-    expected = [(m.case.rank_of(e), number(e.fields.get("rank")), e) for e in m.complaints]
+    expected = [(m.case.rank_of(e), e.fields.get("rank"), e) for e in m.complaints]
     awaited = {r: n for r, n, _ in expected if r is not None and n is not None and highest is not None and n > highest}
     formed = [e for e in m.case.of_kind("exception") if _had_joined(e) and m.case.rank_of(e) not in awaited]
     met = m.case.ranks_of(formed)
@@ -178,10 +175,10 @@ def _had_joined(e: Event) -> bool:
 
     RuntimeError: Gloo connectFullMesh failed with [...gloo/transport/tcp/pair.h:311] Connect timeout [none]
     """
-    frames = e.fields.get("frames")
+    frames = e.fields.get("frames", ())
     if "connectFullMesh" in e.text:
         return "Connect timeout" in e.text
-    return isinstance(frames, tuple) and bool(frames) and all(func != "init_process_group" for _, _, func in frames)
+    return bool(frames) and all(func != "init_process_group" for _, _, func in frames)
 
 
 def _no_store(m: Meeting) -> Claim | None:

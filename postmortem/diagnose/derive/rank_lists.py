@@ -39,7 +39,7 @@ def odd(e: Event) -> Odd | None:
     rows = e.fields.get("table")
     if e.fields.get("wrapper"):
         return None
-    if not isinstance(rows, tuple):
+    if not rows:
         return _named(e)
     groups: dict[str, list[int]] = {}
     for rank, value, *_ in rows:
@@ -54,7 +54,7 @@ def odd(e: Event) -> Odd | None:
 
 def _named(e: Event) -> Odd | None:
     """The only rank that the message of another rank's exception is about."""
-    text = str(e.fields.get("message") or "")[:MOST]
+    text = e.fields.get("message", "")[:MOST]
     m = _REGEXES["rank-statement"].search(text)
     if m is None or len(set(_REGEXES["rank-number"].findall(text))) != 1 or whole(m["rank"]) == e.rank:
         return None

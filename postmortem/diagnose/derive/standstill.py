@@ -15,7 +15,6 @@ from postmortem.diagnose.case import RANK_LOGS, Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import make
 from postmortem.model import Event
-from postmortem.model.digits import number
 
 QUIET_S = 1800.0  # an evaluation or a checkpoint can take many minutes
 STEPS = 20  # and as many steps must fit into the silence
@@ -36,7 +35,7 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
         return []
     if not max(QUIET_S, STEPS * pace) <= silence < MONTH_S:
         return []
-    step = max((number(e.fields.get("step")) or 0 for e in case.of_kind("progress")), default=0)
+    step = max((e.fields.get("step") or 0 for e in case.of_kind("progress")), default=0)
     because = f"no rank printed a line in the last {_duration(silence)}"
     because += f"; before that, up to step {step}, a step took {_duration(pace)}" if step else ""
     final, *others = sorted(last, key=_at, reverse=True)
@@ -76,7 +75,7 @@ def _seconds_a_step(case: Case) -> float | None:
     """Seconds that a step took on the slowest rank; None where no rank counts its steps."""
     counted: dict[Writer, list[tuple[int, float]]] = defaultdict(list)
     for e in case.of_kind("progress"):
-        step = number(e.fields.get("step"))
+        step = e.fields.get("step")
         if step is not None and e.at is not None:
             counted[e.where.source, e.rank].append((step, e.at))
     spans = [(min(marks), max(marks)) for marks in counted.values()]

@@ -8,7 +8,6 @@ from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.formats import forms
 from postmortem.library import regexes
-from postmortem.model.digits import number
 
 LOUD = ("fatal", "error")
 COMPLAINTS = ("peer-lost", "network", "hang", "rendezvous", "collective-mismatch")  # of ranks about others
@@ -62,21 +61,21 @@ def _about_a_service(claim: Claim) -> bool:
     """Whether the program itself called a service that is no rank, and raises an error of its own from it:
     `raise RuntimeError("the feature store is gone") from error`."""
     frames = claim.event.fields.get("frames")
-    if not claim.event.fields.get("chained") or not isinstance(frames, tuple) or not frames:
+    if not claim.event.fields.get("chained") or not frames:
         return False
-    own = not any(_REGEXES["communication-library"].search(str(frame[0])) for frame in frames)
+    own = not any(_REGEXES["communication-library"].search(frame[0]) for frame in frames)
     return own and claim.pattern.category in ("peer-lost", "network")
 
 
 def nan_that_spread(view: View) -> Iterator[Defeat]:
     """NaN spreads to all ranks with the next all-reduce: the rank that showed it first has it."""
     nans = [(at, c) for at, c in view.numbered("cause", "symptom") if c.pattern.spreads]
-    steps = [step for _, c in nans if (step := number(c.event.fields.get("step"))) is not None]
+    steps = [step for _, c in nans if (step := c.event.fields.get("step")) is not None]
     times = [c.event.at for _, c in nans if c.event.at is not None]
     for at, claim in nans:
         e = claim.event
         if steps:
-            first = number(e.fields.get("step")) == min(steps)
+            first = e.fields.get("step") == min(steps)
         else:
             first = not times or (e.at is not None and e.at <= min(times) + AT_ONCE_S)
         if not first:

@@ -47,7 +47,7 @@ def transport(view: View) -> Iterator[Defeat]:
 
 
 def is_transport(claim: Claim) -> bool:
-    text = str(claim.event.fields.get("line", ""))
+    text = claim.event.fields.get("line", "")
     return claim.pattern.generic and (exception_class(claim) in DISTRIBUTED or bool(_REGEXES["transport"].search(text)))
 
 
@@ -90,9 +90,9 @@ def _is_more_specific(claim: Claim, other: Claim) -> bool:
         return False
     if "terminate called after" in text:
         return "what()" in x.text and other.role == "cause"
-    return bool(x.fields.get("last_error")) and bool(_REGEXES["nccl-result"].search(text))
+    return x.fields.get("last_error", False) and bool(_REGEXES["nccl-result"].search(text))
 
 
 def exception_class(claim: Claim) -> str:
     """The short name of an exception's class."""
-    return str(claim.event.fields.get("type", "")).split("(")[0].rsplit(".", 1)[-1]
+    return claim.event.fields.get("type", "").split("(")[0].rsplit(".", 1)[-1]

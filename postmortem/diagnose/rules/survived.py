@@ -99,8 +99,8 @@ def _failed_with_a_code(case: Case) -> set[int | None]:
     """Ranks that a launcher reports with an exit code of their own; None for one without a name."""
     failed: set[int | None] = {r for r in case.ended("own") if case.ends[r].code < endings.SHELL}
     for x in case.telling("end"):
-        if 0 < (number(x.fields.get("exitcode")) or 0) < endings.SHELL:
-            failed.add(number(x.fields.get("rank") or x.fields.get("ranks")))
+        if 0 < (x.fields.get("exitcode") or 0) < endings.SHELL:
+            failed.add(x.fields.get("rank", number(x.fields.get("ranks"))))
     return failed
 
 
@@ -116,7 +116,7 @@ def _finite_loss(case: Case, e: Event) -> Event | None:
     own = [x for x in case.by_source[e.where.source] if x.kind == "progress" and x.rank == e.rank]
     last = max((x for x in own if "loss" in x.fields), key=lambda x: x.where.line or 0, default=None)
     try:
-        finite = last is not None and math.isfinite(float(str(last.fields["loss"])))
+        finite = last is not None and math.isfinite(float(last.fields["loss"]))
     except ValueError:
         return None
     return last if last is not None and finite and _far_below(last, e) else None
@@ -136,7 +136,7 @@ def caught(view: View) -> Iterator[Defeat]:
 
 def _first_function(e: Event) -> str:
     frames = e.fields.get("frames")
-    return str(frames[0][2]) if isinstance(frames, tuple) and frames else ""
+    return frames[0][2] if frames else ""
 
 
 def _wrote_on(case: Case, e: Event) -> bool:
@@ -147,11 +147,11 @@ def _wrote_on(case: Case, e: Event) -> bool:
 
 def _logged_below_error(case: Case, e: Event) -> bool:
     """Whether the line above the traceback, or above the first of a chain, has a level below ERROR."""
-    opened = number(e.fields.get("opened")) or 0
+    opened = e.fields.get("opened") or 0
     above = [x for x in case.by_source[e.where.source] if x.kind == "exception" and x.fields.get("chained")]
     for x in sorted(above, key=lambda x: -(x.where.line or 0)):
         if 0 < opened - (x.where.end_line or x.where.line or 0) <= CHAIN:
-            opened = number(x.fields.get("opened")) or 0
+            opened = x.fields.get("opened") or 0
     heads = [x for x in case.by_source[e.where.source] if x.kind == "notice" and x.where.line == opened - 1]
     return any(_REGEXES["below-error"].search(x.text) for x in heads)
 
@@ -190,8 +190,7 @@ def at_exit_barrier(view: View) -> Iterator[Defeat]:
 
 
 def _function_in(e: Event, name: str) -> bool:
-    frames = e.fields.get("frames")
-    return isinstance(frames, tuple) and any(frame[2] == name for frame in frames)
+    return any(frame[2] == name for frame in e.fields.get("frames", ()))
 
 
 def _in_finished_runs(view: View) -> Iterator[tuple[int, Claim, Event]]:

@@ -21,7 +21,6 @@ from postmortem.live.watch import phases
 from postmortem.live.watch.follow import Piece
 from postmortem.live.watch.rhythm import Rhythm
 from postmortem.model import Event
-from postmortem.model.digits import number
 from postmortem.privacy import Redactor
 
 _NUMBERS = re.compile(r"\d+")
@@ -78,18 +77,16 @@ class Board:
         events = reading.read_piece(piece.source, piece.head + piece.text, self.library)
         for e in events:
             if e.kind == "identity":
-                rank = number(e.fields.get("said_rank"))
+                rank = e.fields.get("said_rank")
                 if rank is not None and e.rank is None:
                     self._introduced[piece.path] = rank
-                self.world = max(self.world, number(e.fields.get("world")) or 0)
+                self.world = max(self.world, e.fields.get("world") or 0)
         time = now - max(0.0, wall - piece.changed) if piece.old else now
         moved = False
         for e in events:
             if (e.where.line or 0) > above or e.kind == "identity":
                 rank = e.rank if e.rank is not None else self.owners.get(piece.path, self._introduced.get(piece.path))
-                row = (
-                    self._row(str(e.fields.get("writer") or piece.source.path)) if rank is None else self.of_rank(rank)
-                )
+                row = self._row(e.fields.get("writer") or piece.source.path) if rank is None else self.of_rank(rank)
                 row.host = row.host or e.host
                 moved |= self._take(row, e, time)
         return moved
@@ -104,7 +101,7 @@ class Board:
         return self.rows[name]
 
     def _take(self, row: Row, e: Event, now: float) -> bool:
-        if e.kind == "progress" and (step := number(e.fields.get("step"))) is not None:
+        if e.kind == "progress" and (step := e.fields.get("step")) is not None:
             self.steps = True
             self._take_line(row, e, now)
             moved = step != row.step

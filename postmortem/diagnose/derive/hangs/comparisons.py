@@ -12,7 +12,6 @@ from postmortem.diagnose.wording import capital, listed, ranks_text
 from postmortem.formats import forms
 from postmortem.formats.lineform import message, shape
 from postmortem.model import Event
-from postmortem.model.digits import number
 
 WORK = (  # (part of a file's path, activity of a stack with such a frame)
     ("torch/utils/data/", "stuck loading data"),
@@ -39,7 +38,7 @@ def stacks(table: Table) -> Claim | None:
         return None
     if outside:
         return _elsewhere(table, stacked, outside)
-    return _different_places(table, {r: (str(e.fields["collective"]), _code(e)) for r, e in stacked.items()}, stacked)
+    return _different_places(table, {r: (e.fields["collective"] or "", _code(e)) for r, e in stacked.items()}, stacked)
 
 
 def _witnessed(table: Table, stacked: Mapping[int, Event], outside: Sequence[int]) -> Claim | None:
@@ -68,8 +67,7 @@ def _elsewhere(table: Table, stacked: Mapping[int, Event], outside: Sequence[int
 
 def _activity(e: Event) -> str:
     """`stuck loading data (train.py:39)`, `in upload (train.py:23)`, `in select, called at train.py:46`."""
-    found = e.fields.get("frames")
-    frames = found if isinstance(found, tuple) else ()
+    frames = e.fields.get("frames", ())
     if e.fields.get("state") == "T":
         return "stopped by a signal"
     work = next((words for part, words in WORK for file, _, _ in frames if part in file), "")
@@ -81,7 +79,7 @@ def _activity(e: Event) -> str:
 
 
 def _code(e: Event) -> str:
-    return str(e.fields.get("code") or "?")
+    return e.fields.get("code") or "?"
 
 
 def _different_places(table: Table, places: Mapping[int, Place], proof: Mapping[int, Event]) -> Claim | None:
@@ -250,12 +248,12 @@ def busy_rank0(table: Table) -> Claim | None:
     """A progress bar that still moves when other ranks time out during the setup: in a merged console only rank 0
     draws bars."""
     complaints = [row.complaint for row in table.rows.values() if row.complaint is not None]
-    if 0 in table.waiting or any((number(e.fields.get("seq")) or 0) > SETUP for e in complaints):
+    if 0 in table.waiting or any((e.fields.get("seq") or 0) > SETUP for e in complaints):
         return None
     for e in complaints:
         bar = _bar_above(e)
         if bar is not None:
-            where = f" in collective {e.fields['seq']}" if e.fields.get("seq") else ""
+            where = f" in collective {e.fields['seq']}" if "seq" in e.fields else ""
             because = f"rank 0 was still busy when rank {table.case.rank_of(e)} timed out{where}"
             return table.make("rank0-still-busy", [0], [bar, e], because)
     return None

@@ -16,7 +16,6 @@ from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.wording import ranks_text
 from postmortem.formats import forms
 from postmortem.model import Event
-from postmortem.model.digits import number
 
 MOST = 65536  # ranks that are compared
 PROOF = 64  # events of one claim
@@ -66,11 +65,11 @@ class Row:
     def place(self) -> Place | None:
         """Where it waits."""
         for e in (self.stack, self.complaint, self.lost, self.fatal):
-            if e is None or not e.fields.get("code"):
+            if e is None or not (code := e.fields.get("code")):
                 continue
             collective = e.fields.get("collective") or ("store.get" if "wait timeout after" in e.text else None)
             if collective or e is self.stack:
-                return str(collective or "none"), str(e.fields["code"])
+                return collective or "none", code
         return None
 
     @property
@@ -169,7 +168,7 @@ def _add_event(row: Row, e: Event) -> None:
     if e.kind == "stack" and not e.fields.get("child"):
         row.stack = row.stack or e
     elif e.kind == "progress":
-        step = number(e.fields.get("step"))
+        step = e.fields.get("step")
         row.step = row.step if step is None else max(step, row.step or step)
     elif e.kind == "finished":
         row.finished = e

@@ -102,8 +102,8 @@ def _at(group: _Group, number: int) -> Stuck:
 
 def completed(dump: Event, key: str) -> int | None:
     """The last collective of a group that this rank had completed."""
-    n = _table(_table(dump.fields.get("status")).get(key)).get("completed")
-    return n if isinstance(n, int) and n >= 0 else None
+    counts = dump.fields.get("status", {}).get(key)
+    return counts["completed"] if counts and (counts["completed"] or 0) >= 0 else None
 
 
 def read(dumps: Mapping[int, Event]) -> Reading | None:
@@ -132,17 +132,16 @@ def _readings(groups: list[_Group], dumps: Mapping[int, Event], busy: set[int]) 
 def _groups(dumps: Mapping[int, Event]) -> dict[str, _Group]:
     found: dict[str, _Group] = {}
     for rank, e in sorted(dumps.items()):
-        for key, config in _table(e.fields.get("groups")).items():
-            ranks = _table(config).get("ranks")
-            found.setdefault(key, _Group(key)).members.update(ranks if isinstance(ranks, tuple) else ())
-        for key, counts in _table(e.fields.get("status")).items():
+        for key, config in e.fields.get("groups", {}).items():
+            found.setdefault(key, _Group(key)).members.update(config["ranks"])
+        for key, counts in e.fields.get("status", {}).items():
             group = found.setdefault(key, _Group(key))
-            for name, numbers in (("enqueued", group.last), ("started", group.started)):
-                if isinstance(n := _table(counts).get(name), int):
+            for n, numbers in ((counts["enqueued"], group.last), (counts["started"], group.started)):
+                if n is not None:
                     numbers[rank] = n
-        for key, number, name, detail in _rows(e.fields.get("entries")):
+        for key, number, name, detail in e.fields.get("entries", ()):
             found.setdefault(key, _Group(key)).entries[number][rank] = (name, detail)
-        for key, number, _name, _detail in _rows(e.fields.get("pending")):
+        for key, number, _name, _detail in e.fields.get("pending", ()):
             found.setdefault(key, _Group(key)).pending[rank].add(number)
     for group in found.values():
         _add_absent_members(group, dumps)
@@ -157,14 +156,6 @@ def _add_absent_members(group: _Group, dumps: Mapping[int, Event]) -> None:
     for rank in expected - set(group.last):
         if dumps[rank].fields.get("whole"):
             group.last[rank] = 0
-
-
-def _table(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, dict) else {}
-
-
-def _rows(value: object) -> tuple[tuple[str, int, str, str], ...]:
-    return value if isinstance(value, tuple) else ()
 
 
 # ── comparisons ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -224,7 +215,7 @@ def _behind(groups: list[_Group]) -> Reading | None:
 def _empty(dumps: Mapping[int, Event], busy: set[int]) -> Reading | None:
     """Most ranks wait, and the dumps of all others are empty: these hang outside of any collective, or cannot even
     write entries (the interpreter's lock, a device that hangs)."""
-    empty = sorted(r for r, e in dumps.items() if not _rows(e.fields.get("entries")) and r not in busy)
+    empty = sorted(r for r, e in dumps.items() if not e.fields.get("entries") and r not in busy)
     if not empty or 2 * len(busy) <= len(dumps) or len(empty) + len(busy) < len(dumps):
         return None
     because = f"the dumps of {ranks_text(empty)} contain no collective; {ranks_text(busy)} wait in one"

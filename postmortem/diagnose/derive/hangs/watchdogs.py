@@ -18,7 +18,6 @@ from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import Table, at_odds, odd_one_out
 from postmortem.diagnose.wording import capital, ranks_text
 from postmortem.model import Event
-from postmortem.model.digits import number
 
 FIRST = 1  # the number of a group's first work
 DEFAULT = ("0(default_pg)", "default_pg", "0")
@@ -53,16 +52,24 @@ class Wait:
 
 def wait_of(rank: int, e: Event) -> Wait:
     """What one line states."""
-    op, numel, numel_out = (str(e.fields.get(name) or "") for name in ("op", "numel_in", "numel_out"))
-    seq, enqueued, completed = (number(e.fields.get(name)) for name in ("seq", "enqueued", "completed"))
-    timeout_s, waited_s = seconds(e, "timeout_ms"), seconds(e, "ran_ms")
-    return Wait(rank, e, seq, op, numel, numel_out, enqueued, completed, timeout_s, waited_s)
+    of = e.fields
+    return Wait(
+        rank,
+        e,
+        of.get("seq"),
+        of.get("op", ""),
+        of.get("numel_in", ""),
+        of.get("numel_out", ""),
+        of.get("enqueued"),
+        of.get("completed"),
+        seconds(of.get("timeout_ms")),
+        seconds(of.get("ran_ms")),
+    )
 
 
-def seconds(e: Event, name: str) -> float | None:
-    """A captured number of milliseconds, in seconds; None for 0, too."""
-    found = number(e.fields.get(name))
-    return found / 1000 if found else None
+def seconds(milliseconds: int | None) -> float | None:
+    """None for 0, too."""
+    return milliseconds / 1000 if milliseconds else None
 
 
 @dataclass
@@ -105,10 +112,10 @@ def groups(case: Case) -> list[Group]:
     """The process groups in which ranks wait, those with most ranks first."""
     found: dict[tuple[int, str | None], Wait] = {}
     for e in case.telling("count"):
-        named = number(e.fields.get("rank"))
+        named = e.fields.get("rank")
         rank = named if e.rank is None and named is not None else case.rank_of(e)
         if rank is not None and e.fields.keys() & {"seq", "enqueued", "op"}:
-            key = (rank, str(e.fields["pg"]) if e.fields.get("pg") else None)
+            key = (rank, e.fields.get("pg") or None)
             found.setdefault(key, wait_of(rank, e)).join(wait_of(rank, e))
     by_group: dict[str | None, Group] = {}
     for (rank, name), wait in found.items():
@@ -139,7 +146,7 @@ def _mixed(table: Table, group: Group) -> bool:
         return False
     numbers: dict[int | None, set[object]] = defaultdict(set)
     for e in table.case.telling("wait"):
-        if not e.fields.get("pg") and e.fields.get("seq"):
+        if not e.fields.get("pg") and "seq" in e.fields:
             numbers[table.case.rank_of(e)].add(e.fields["seq"])
     return any(len(found) > 1 for rank, found in numbers.items() if rank is not None)
 

@@ -1,0 +1,230 @@
+"""The details of an event, by its kind. `Details` has them all: a value means the same in each kind that has it.
+
+The named groups of a pattern are details too (patterns/README.md): `captured` makes numbers of those that are numbers.
+A detail that is unknown is left out; a flag that is not set is left out, too.
+"""
+
+from array import array
+from collections.abc import Mapping
+from typing import TypedDict, cast
+
+from postmortem.model.digits import number
+
+Frame = tuple[str, int, str]  # file, line, function
+Collective = tuple[str, int, str, str]  # group, number, operation, sizes and types
+Row = tuple[int, str, int, int | None, str]  # rank, value, line, line of the file, text
+
+
+class Shared(TypedDict, total=False):
+    """Of all kinds, by the line's prefixes and the file's name."""
+
+    local_rank: int | None
+    writer: str
+    quoted: bool  # in a pasted mail
+
+
+class Captured(TypedDict, total=False):
+    """Of a pattern: its named groups. A pattern on the line of another event has that event's details too."""
+
+    rank: int
+    ranks: str
+    peer_rank: int
+    pid: int | None
+    comm: str
+    host: str
+    node: str
+    peer: str  # also of a fault
+    address: str
+    port: str
+    store_key: str
+    gpu: int  # also of an identity
+    pci: str
+    xid: str
+    world: int  # also of an identity
+    joined: int
+    exitcode: int  # also of an exit
+    signal: str  # also of a crash
+    op: str
+    pg: str
+    seq: int
+    enqueued: int
+    completed: int
+    numel_in: str
+    numel_out: str
+    shape: str
+    dtype: str
+    timeout_ms: int
+    ran_ms: int
+    step: int  # also of progress
+    count: int
+    bytes: str
+    expected_bytes: int
+    limit: str
+    path: str  # also of a fault
+    job_id: str
+    reason: str
+    version: str  # also of a recorder
+    detail: str  # also of a fault
+
+
+class Stacked(TypedDict, total=False):
+    """Of exceptions, crashes, stacks and recorders."""
+
+    frames: tuple[Frame, ...]  # innermost last of an exception, else first
+    own: tuple[bool, ...]  # whether each frame is the user's
+    code: str | None  # file:line of the innermost frame of the user's
+    collective: str | None  # in which it waits
+    tool: str  # that wrote the stack
+
+
+class Raised(TypedDict, total=False):
+    """Of an exception, also `uttered`: logged, and not the writer's last line; of a `cut`, `opened` only."""
+
+    type: str
+    message: str
+    line: str  # of a crash too
+    source: str  # code of the innermost frame
+    opened: int  # the line of the traceback's head
+    table: tuple[Row, ...]  # a value for each rank
+    reported_by: str  # parent, launcher, error-file
+    interrupted: bool
+    wrapper: bool  # it only reports that another process failed
+    chained: bool
+    excepthook: bool
+    logged: bool
+    ignored: bool
+    headless: bool
+    uttered: bool
+    last_error: bool  # on the line that torch quotes as NCCL's last error
+
+
+class Crashed(TypedDict, total=False):
+    current: bool
+    terminate: str
+    what: str
+
+
+class Dumped(TypedDict, total=False):
+    """Of a stack."""
+
+    state: str  # of a process too
+    child: bool
+    asked: str
+    after: int  # the rank that had failed
+    still: int  # seconds without output
+
+
+class Ended(TypedDict, total=False):
+    """Of an exit."""
+
+    block: bool  # of torchrun
+    told_by: str
+
+
+class Failed(TypedDict, total=False):
+    """Of a fault."""
+
+    says: str  # read by patterns
+    warned: str
+    library: str
+
+
+class Identified(TypedDict, total=False):
+    """Of an identity or a pid. Two statements that differ are None."""
+
+    said_rank: int | None
+    said_worker: int | None
+    bus: str
+    torch: str
+    nccl: str
+    member: int
+    of: int
+
+
+class Worked(TypedDict, total=False):
+    """Of ordinary lines: progress, worked, finished, line, notice, anew."""
+
+    loss: str
+    by: str  # count, loss, answer, up, result, rounds
+    last_word: bool
+    first: bool
+    last: bool
+    milestone: bool
+    words: tuple[int, ...]  # shapes of the last lines
+    cries: bool  # reports an error
+    grew: int  # the line where the count last grew
+
+
+class Synced(TypedDict, total=False):
+    """Of a sync: packed marks."""
+
+    family: str
+    columns: int
+    values: "array[int]"
+    times: "array[float]"
+    lines: "array[int]"
+
+
+class Counts(TypedDict):
+    """The last collectives of a group."""
+
+    enqueued: int | None
+    started: int | None
+    completed: int | None
+
+
+class Group(TypedDict):
+    desc: str
+    ranks: tuple[int, ...]
+
+
+class Recorded(TypedDict, total=False):
+    """Of a recorder."""
+
+    entries: tuple[Collective, ...]
+    pending: tuple[Collective, ...]
+    status: dict[str, Counts]  # by group
+    groups: dict[str, Group]
+    whole: bool  # nothing was overwritten
+
+
+class Listed(TypedDict, total=False):
+    """Of a process, a counter, oom-tasks."""
+
+    wchan: str
+    command: str
+    ppid: str
+    oom_kill: int
+    tasks: tuple[int, ...]
+
+
+class Details(
+    Shared,
+    Captured,
+    Stacked,
+    Raised,
+    Crashed,
+    Dumped,
+    Ended,
+    Failed,
+    Identified,
+    Worked,
+    Synced,
+    Recorded,
+    Listed,
+    total=False,
+):
+    """The details of any event."""
+
+
+_KINDS = Details.__annotations__
+
+
+def captured(groups: Mapping[str, str]) -> Details:
+    """Return the named groups of a pattern, numbers as numbers; without those that are not of their detail's type."""
+    found: dict[str, object] = {}
+    for name, text in groups.items():
+        kind = _KINDS.get(name, str)
+        value = number(text) if kind in (int, int | None) else text if kind is str else None
+        found |= {} if value is None else {name: value}
+    return cast(Details, found)
