@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from claims import NOON, bye, event, library, pattern, source, steps
-from postmortem.diagnose.attempts import of_attempt, split
+from postmortem.diagnose.attempts import separated, split
 from postmortem.diagnose.restarts import infer
 from postmortem.model import Event, Source
 
@@ -150,7 +150,7 @@ def test_a_rank_that_goes_on_counting_was_not_requeued() -> None:
 
 def in_lives(e: Event, *known: Event) -> list[int]:
     starts = [event(f"life {n}", at=NOON + 100 * n, attempt=n, fields={"pid": 50 + n}) for n in (0, 1)]
-    return [n for n in (0, 1) if e in of_attempt([*starts, *known, e], n)]
+    return [n for n in (0, 1) if e in separated([*starts, *known, e])[n]]
 
 
 def test_a_line_is_of_the_life_into_which_it_falls() -> None:
