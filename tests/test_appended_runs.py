@@ -89,7 +89,7 @@ RAISED = SYNTAX.replace("IndentationError: unindent does not match any outer ind
         (STEPS.format(day=4) + "eval failed, skipping\n" + FULL.replace("<module>", "evaluate") + DONE, "healthy", None),
     ],
 )  # fmt: skip
-def test_work_that_begins_anew_behind_an_end_is_another_run(
+def test_work_that_begins_again_after_an_end_is_another_run(
     text: str, outcome: str, category: str, tmp_path: Path
 ) -> None:
     found = verdict(tmp_path, text)

@@ -47,7 +47,7 @@ def job(
     return analyze([str(folder)]).document["verdict"]
 
 
-def test_hours_of_silence_are_the_story_and_not_the_limit(tmp_path: Path) -> None:
+def test_hours_of_silence_are_the_cause_and_not_the_limit(tmp_path: Path) -> None:
     verdict = job(tmp_path, limit=timedelta(hours=12))
     assert (verdict["category"], verdict["pattern"]) == ("hang", "job-stood-still")
     assert verdict["culprit"]["ranks"] == []

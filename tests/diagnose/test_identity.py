@@ -66,10 +66,10 @@ def test_nccls_bus_id_and_the_kernels_are_one_gpu(same: str) -> None:
 
 def test_a_lines_prefix_goes_before_its_file_its_local_rank_and_its_pid() -> None:
     reg = Registry(by_source={"f": 1}, by_local={(None, None, 0): 2}, by_pid={7: {None: 3}})
-    said = event(file="f", rank=0, pid=7, fields={"local_rank": "0"})
-    assert reg.rank_of(said) == 0
-    assert reg.rank_of(said._replace(rank=None)) == 1
-    other = said._replace(rank=None, where=said.where._replace(source="g"))
+    line = event(file="f", rank=0, pid=7, fields={"local_rank": "0"})
+    assert reg.rank_of(line) == 0
+    assert reg.rank_of(line._replace(rank=None)) == 1
+    other = line._replace(rank=None, where=line.where._replace(source="g"))
     assert reg.rank_of(other) == 2
     assert reg.rank_of(other._replace(fields={})) == 3
     assert reg.rank_of(other._replace(fields={}, pid=None)) is None
@@ -79,8 +79,8 @@ def test_a_lines_prefix_goes_before_its_file_its_local_rank_and_its_pid() -> Non
 
 
 def test_a_rank_that_an_identity_line_names_in_words() -> None:
-    said = event("I am rank 5", "x.log", 1, "identity", fields={"said_rank": 5, "pid": 9})
-    assert known(said).rank_of_pid(9) == 5
+    line = event("I am rank 5", "x.log", 1, "identity", fields={"said_rank": 5, "pid": 9})
+    assert known(line).rank_of_pid(9) == 5
 
 
 def comm(rank: str, world: str = "4", pid: int = 50, **more: Any) -> Event:
@@ -88,7 +88,7 @@ def comm(rank: str, world: str = "4", pid: int = 50, **more: Any) -> Event:
     return event("comm", pattern="comm", pid=pid, host="a", fields=fields, **more)
 
 
-def test_nccl_tells_ranks_processes_and_gpus() -> None:
+def test_nccl_names_ranks_processes_and_gpus() -> None:
     reg = known(comm("3"))
     assert (reg.rank_of_pid(50, "a"), reg.host_of[3], reg.rank_of_bus("0000:48:00", "a")) == (3, "a", 3)
 
@@ -99,14 +99,14 @@ def test_sub_groups_of_nccl_number_their_own_ranks() -> None:
     assert known(comm("x")).by_pid == {}
 
 
-def test_a_stream_without_a_name_is_the_rank_whose_other_stream_says_so() -> None:
-    said = event("x", "p/a.out", 1, "line", rank=2)
-    reg = known(said, sources=(source("p/a.out"), source("p/a.err", host="h"), source("p/b.err")))
+def test_a_stream_without_a_name_has_the_rank_of_the_other_stream() -> None:
+    line = event("x", "p/a.out", 1, "line", rank=2)
+    reg = known(line, sources=(source("p/a.out"), source("p/a.err", host="h"), source("p/b.err")))
     assert reg.by_source == {"p/a.out": 2, "p/a.err": 2}
     assert reg.host_of == {2: "h"}
 
 
-def test_not_where_two_ranks_speak_in_it_or_where_it_is_reported() -> None:
+def test_not_where_two_ranks_write_to_it_or_where_it_is_reported() -> None:
     both = [event("x", "a.out", n, "line", rank=n) for n in (1, 2)]
     assert known(*both, sources=(source("a.err"),)).by_source == {}
     quoted = event("x", "a.out", 1, "line", rank=1, fields={"reported_by": "agent"})
@@ -116,8 +116,8 @@ def test_not_where_two_ranks_speak_in_it_or_where_it_is_reported() -> None:
 
 
 def test_a_local_rank_has_its_name_from_the_folder() -> None:
-    said = event("x", "run/0/stdout.log", 1, "line", rank=5)
-    reg = known(said, sources=(source("run/0/error.json", local_rank=0, host="h"),))
+    line = event("x", "run/0/stdout.log", 1, "line", rank=5)
+    reg = known(line, sources=(source("run/0/error.json", local_rank=0, host="h"),))
     assert reg.by_source == {"run/0/error.json": 5}
     assert reg.by_local == {(None, "h", 0): 5}
 
@@ -135,19 +135,19 @@ def test_nccls_proxy_thread_is_its_ranks_process() -> None:
     assert known(small, proxy).rank_of_pid(60) is None
 
 
-def test_how_large_the_job_is_and_what_it_runs_on_is_what_most_lines_say() -> None:
-    def said(**fields: Any) -> Event:
+def test_size_and_versions_of_the_job_are_those_of_most_lines() -> None:
+    def line(**fields: Any) -> Event:
         return event("x", kind="identity", fields=fields)
 
-    reg = known(said(world=8, torch="2.4"), said(world=8), said(world=4), said(nccl="2.20"))
+    reg = known(line(world=8, torch="2.4"), line(world=8), line(world=4), line(nccl="2.20"))
     assert (reg.world, reg.torch, reg.nccl) == (8, "2.4", "2.20")
     assert reg.ranks == tuple(range(8))
-    assert known(said(world="4"), said(world="16")).world == 16
-    assert known(said(world=0)).world is None
+    assert known(line(world="4"), line(world="16")).world == 16
+    assert known(line(world=0)).world is None
     assert known().ranks == ()
 
 
-def test_ranks_are_those_that_spoke_where_the_size_is_not_known_or_wrong() -> None:
+def test_ranks_are_those_with_lines_where_the_size_is_not_known_or_wrong() -> None:
     assert known(who(5), event(rank=2)).ranks == (2, 5)
     small = event("x", kind="identity", fields={"world": 2})
     assert known(small, who(5)).ranks == (5,)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from claims import NOON, bye, case, claim, event, exits, parts, pattern, steps
+from claims import NOON, case, claim, event, exits, final_line, parts, pattern, steps
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules import foreign
@@ -18,7 +18,7 @@ RAISED = pattern()
 LOST = pattern("lost", "peer-lost", role="symptom")
 
 
-def fallen(rule: Rule, seen: Case, *claims: Claim) -> dict[int, str]:
+def reduced(rule: Rule, seen: Case, *claims: Claim) -> dict[int, str]:
     return parts(rule(View(seen, claims)))
 
 
@@ -30,17 +30,17 @@ def kernels(p: Any = OOM, **more: Any) -> Claim:
 
 
 def test_nothing_that_others_show_harmed_a_job_that_all_ranks_finished() -> None:
-    seen = case(bye(0), bye(1), ranks=(0, 1))
+    seen = case(final_line(0), final_line(1), ranks=(0, 1))
     for speaker in ("kernel", "scheduler", "cluster", "tool"):
-        assert fallen(foreign.harmless, seen, kernels(speaker=speaker)) == {0: "context"}
-    assert fallen(foreign.harmless, seen, kernels(speaker="launcher")) == {}
+        assert reduced(foreign.harmless, seen, kernels(speaker=speaker)) == {0: "context"}
+    assert reduced(foreign.harmless, seen, kernels(speaker="launcher")) == {}
 
 
 def test_a_job_that_a_scheduler_ends_after_its_final_messages_hung_at_its_exit() -> None:
-    seen = case(bye(0, at=NOON), ranks=(0,))
+    seen = case(final_line(0, at=NOON), ranks=(0,))
     for at, left in ((NOON + 60, {}), (NOON - 60, {0: "context"}), (None, {0: "context"})):
-        assert fallen(foreign.harmless, seen, kernels(LIMIT, at=at, speaker="scheduler")) == left
-    assert fallen(foreign.harmless, seen, kernels(at=NOON + 60)) == {0: "context"}
+        assert reduced(foreign.harmless, seen, kernels(LIMIT, at=at, speaker="scheduler")) == left
+    assert reduced(foreign.harmless, seen, kernels(at=NOON + 60)) == {0: "context"}
 
 
 # ── causes that nothing binds to this job ────────────────────────────────────────────────────────────────────────────
@@ -61,7 +61,7 @@ def test_a_host_without_a_rank_is_a_another_job() -> None:
         assert loose(c, hosts={0: "node-a"}) is strange
 
 
-def test_the_ranks_words_confirm_out_what_is_stated_of_their_gpu() -> None:
+def test_words_of_ranks_confirm_a_report_of_their_gpu() -> None:
     xid = kernels(XID)
     assert not loose(xid, claim(pattern("cuda", "gpu-fault", role="symptom", family="gpu-fault")))
     assert not loose(xid, claim(pattern("cuda", "gpu-fault", family="gpu-fault")))
@@ -85,9 +85,9 @@ def test_a_complaint_of_others_is_no_cause_of_its_own() -> None:
 def test_an_oom_kill_is_confirmed_out_by_a_rank_that_was_killed() -> None:
     assert loose(UNDATED)
     assert not loose(UNDATED, events=[*WORK, *exits(r1=-9)])
-    told = claim(pattern("end", None, role="confirms", tells=("end",)), event(signal="Killed"), ranks=(1,))
-    assert loose(UNDATED, told)  # a word that accuses nobody
-    assert not loose(UNDATED, claim(told.pattern, *told.events, ranks=(1,), role="symptom"))
+    reported = claim(pattern("end", None, role="confirms", tells=("end",)), event(signal="Killed"), ranks=(1,))
+    assert loose(UNDATED, reported)  # a word that accuses nobody
+    assert not loose(UNDATED, claim(reported.pattern, *reported.events, ranks=(1,), role="symptom"))
 
 
 # ── processes ────────────────────────────────────────────────────────────────────────────────────────────────────────
