@@ -90,7 +90,7 @@ def steps(rank: int, *numbers: int, at: float | None = None, **more: Any) -> lis
     ]  # fmt: skip
 
 
-def bye(rank: int | None, line: int = 99, **more: Any) -> Event:
+def final_line(rank: int | None, line: int = 99, **more: Any) -> Event:
     return event("Training finished.", more.pop("file", f"rank{rank or 0}.log"), line, "finished", rank=rank,
                  source_kind="console", **more)  # fmt: skip
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from clocks.world import BASE, World
 from claims import event
 from postmortem.align import align
 from postmortem.align.kernel import body
-from postmortem.analyze import analyze
 from postmortem.model import ClockKind, Event
 
 T = 1_795_209_228.0
@@ -101,18 +99,6 @@ def test_dmesg_T_of_a_host_in_another_zone_than_its_job() -> None:
     assert next(c for c in timeline.clocks if c.kind == "naive" and "rank3.log" in c.sources).zone == -18000
     found = next(e for e in timeline.events if e.where.source == "dmesg_T.txt")
     assert found.at == pytest.approx(T + 0.5, abs=0.1)
-
-
-def test_a_ranks_line_in_a_file_called_dmesg_moves_no_kernel_clock(tmp_path: Path) -> None:
-    line = (
-        "[rank0]:[E1120 21:05:58.401527057 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective "
-        "operation timeout: "
-        "WorkNCCL(SeqNum=2, OpType=ALLREDUCE, Timeout(ms)=10) ran for 11 milliseconds before timing out.\n"
-    )
-    for name in ("rank0.log", "dmesg.txt"):
-        (tmp_path / name).write_text(line)
-    verdict = analyze([str(tmp_path)]).document["verdict"]
-    assert (verdict["category"], verdict["culprit"]["ranks"]) == ("hang", [])
 
 
 def test_a_pid_of_last_week_moves_no_clock() -> None:

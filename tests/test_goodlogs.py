@@ -11,7 +11,7 @@ from pathlib import Path
 from postmortem.analyze import Options, analyze
 
 LOGS = Path(__file__).parent / "goodlogs"
-SOUNDS = {  # the alarming line of each, so that no log without a temptation is here
+ALARMS = {  # the alarming line of each, so that no log without a temptation is here
     "early-stopping": "terminating training loop",
     "frightening-warnings": "CUDA out of memory errors are retried",
     "handled-exceptions": "RuntimeError: mat1 and mat2 shapes cannot be multiplied",
@@ -28,9 +28,9 @@ SOUNDS = {  # the alarming line of each, so that no log without a temptation is 
 
 
 def test_a_good_run_raises_no_alarm() -> None:
-    assert sorted(SOUNDS) == sorted(p.name for p in LOGS.iterdir())
-    for name, sound in SOUNDS.items():
-        assert any(sound in p.read_text() for p in (LOGS / name).rglob("*") if p.is_file()), name
+    assert sorted(ALARMS) == sorted(p.name for p in LOGS.iterdir())
+    for name, alarm in ALARMS.items():
+        assert any(alarm in p.read_text() for p in (LOGS / name).rglob("*") if p.is_file()), name
         document = analyze([str(LOGS / name)], Options()).document
         causes = [f["pattern"] for f in document["findings"] if f["role"] == "cause"]
         assert (name, document["verdict"]["outcome"], causes) == (name, "healthy", [])

@@ -39,7 +39,7 @@ def host(number: int, name: str, fault: bool = True) -> dict[str, Any]:
     return {"uid": f"{number:064x}", "kind": "host", "name": name, "fault": fault}
 
 
-STORY = [
+HISTORY = [
     row(1, 1, cause="c2", category="gpu-hardware", lost_rank_hours=None),
     row(2, 2),
     row(3, 9),
@@ -75,14 +75,14 @@ def test_runs_that_ended_well_are_counted_and_fill_no_page() -> None:
     """Ten thousand of them, filed by `postmortem run`, have nothing to lead to."""
     good = {"outcome": "healthy", "category": None, "cause": None, "report": None, "lost_rank_hours": 0.0}
     runs = [row(100 + n, 3.0, **good, headline="Ended with exit code 0.") for n in range(1000)]
-    pages_of_all = made([*STORY, *runs], BLAMED)
+    pages_of_all = made([*HISTORY, *runs], BLAMED)
     assert "in 1,005 filed jobs since" in pages_of_all["index.html"]
     assert "Ended with exit code 0." not in "".join(pages_of_all.values())
-    assert pages_of_all.keys() == made(STORY, BLAMED).keys()
+    assert pages_of_all.keys() == made(HISTORY, BLAMED).keys()
 
 
-def test_figures_of_a_short_story() -> None:
-    found = trends.figures(STORY, BLAMED, NOW.timestamp())
+def test_figures_of_a_short_history() -> None:
+    found = trends.figures(HISTORY, BLAMED, NOW.timestamp())
     assert (found.filed, found.failed, found.recent, found.before) == (5, 4, 2, 1)
     assert found.hours == 36.0 and found.unknown_hours == 1
     assert [(c.name, c.count, c.recent) for c in found.categories] == [("host-oom", 3, 1), ("gpu-hardware", 1, 1)]
@@ -93,7 +93,7 @@ def test_figures_of_a_short_story() -> None:
 
 
 def test_weeks_without_an_incident_are_shown_too() -> None:
-    found = trends.figures(STORY, BLAMED, NOW.timestamp())
+    found = trends.figures(HISTORY, BLAMED, NOW.timestamp())
     assert [sum(p.counts.values()) for p in found.periods] == [1, 0, 0, 1, 2]
     assert all(p.begin.weekday() == 0 for p in found.periods) and not found.monthly
     years = trends.figures([row(1, 0), row(2, 800)], [], NOW.timestamp())
@@ -111,7 +111,7 @@ def test_the_interval_is_that_of_the_tables() -> None:
 
 def test_an_empty_history_is_a_page_too() -> None:
     assert set(made([], [])) == {"index.html"} and "No incidents are filed yet" in made([], [])["index.html"]
-    healthy = made([STORY[4]], [])
+    healthy = made([HISTORY[4]], [])
     assert set(healthy) == {"index.html", "2026-10.html"} and "none failed" in healthy["index.html"]
 
 
@@ -127,7 +127,7 @@ def links(page: str) -> list[str]:
 
 
 def test_every_link_leads_to_a_page_a_section_or_a_report() -> None:
-    site = made(STORY, BLAMED)
+    site = made(HISTORY, BLAMED)
     reports = {f"../runs/{n}/report.html" for n in range(1, 6)}
     for page in site.values():
         for target in links(page):

@@ -30,10 +30,10 @@ def test_a_verdict_on_the_terminal_holds_no_event(third: int) -> None:
 
 
 def test_what_follows_the_verdict_is_evidence_again() -> None:
-    said = render_terminal(solved(ROOT / "sample_logs" / "oom-on-second-host"))
+    verdict = render_terminal(solved(ROOT / "sample_logs" / "oom-on-second-host"))
     lost = "srun: error: node-a: task 3: Out Of Memory"
-    (event,) = (e for e in read_text(f"{said}{lost}\n") if e.pattern)
-    assert (event.text, event.where.line) == (lost, len(said.splitlines()) + 1)
+    (event,) = (e for e in read_text(f"{verdict}{lost}\n") if e.pattern)
+    assert (event.text, event.where.line) == (lost, len(verdict.splitlines()) + 1)
 
 
 def test_a_verdict_that_was_appended_to_a_log_changes_nothing(tmp_path: Path) -> None:

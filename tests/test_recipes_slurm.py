@@ -218,7 +218,7 @@ exit {code}
 
 
 @pytest.fixture
-def of_nobody(slurm: Cluster) -> Iterator[Callable[..., tuple[str, float]]]:
+def job_of_user(slurm: Cluster) -> Iterator[Callable[..., tuple[str, float]]]:
     """Run a job of a user without rights under the real epilog; return the job and the time of the epilog."""
     jobs = []
 
@@ -251,12 +251,12 @@ def of_nobody(slurm: Cluster) -> Iterator[Callable[..., tuple[str, float]]]:
 Run = Callable[..., tuple[str, float]]
 
 
-def test_epilog_saves_short_lived_evidence_as_files_of_the_user(slurm: Cluster, of_nobody: Run) -> None:
+def test_epilog_saves_short_lived_evidence_as_files_of_the_user(slurm: Cluster, job_of_user: Run) -> None:
     kernel = slurm.folder / "kernel"
     kernel.mkdir()
     (kernel / "dmesg").write_text('#!/bin/sh\nid -u; echo "$@"\n')
     (kernel / "dmesg").chmod(0o755)
-    job, took = of_nobody(tools=f"EPILOG_PATH={kernel}:/usr/sbin:/usr/bin:/sbin:/bin")
+    job, took = job_of_user(tools=f"EPILOG_PATH={kernel}:/usr/sbin:/usr/bin:/sbin:/bin")
     assert took < 2 and slurm.node() != "drained"
     saved = slurm.work / f"train-{job}" / f"node={HOST}"
     assert {path.name for path in saved.iterdir()} >= {"kernel.txt", "shm.txt", f"nccl_trace_rank_{job}"}
@@ -270,8 +270,8 @@ def test_epilog_saves_short_lived_evidence_as_files_of_the_user(slurm: Cluster, 
     assert (saved / f"nccl_trace_rank_{job}").read_text() == "dump"
 
 
-def test_epilog_ignores_a_successful_job(slurm: Cluster, of_nobody: Run) -> None:
-    job, _ = of_nobody(code=0)
+def test_epilog_ignores_a_successful_job(slurm: Cluster, job_of_user: Run) -> None:
+    job, _ = job_of_user(code=0)
     assert not list((slurm.work / f"train-{job}").iterdir())
 
 
@@ -283,17 +283,17 @@ def test_epilog_ignores_a_successful_job(slurm: Cluster, of_nobody: Run) -> None
         "mkdir -p $logs/node={host}; ln -s {there}/kernel.txt $logs/node={host}/kernel.txt",
     ],
 )
-def test_epilog_does_not_follow_links_of_the_user(slurm: Cluster, of_nobody: Run, trap: str) -> None:
+def test_epilog_does_not_follow_links_of_the_user(slurm: Cluster, job_of_user: Run, trap: str) -> None:
     there = slurm.folder / "of_root"
     there.mkdir(exist_ok=True)
     (there / "kernel.txt").write_text("root's")
-    of_nobody(trap.format(there=there, host=HOST))
+    job_of_user(trap.format(there=there, host=HOST))
     assert [path.name for path in there.iterdir()] == ["kernel.txt"]
     assert (there / "kernel.txt").read_text() == "root's"
 
 
 @pytest.mark.parametrize("tools", ["missing", "hanging"])
-def test_missing_and_hanging_tools_do_not_drain_the_node(slurm: Cluster, of_nobody: Run, tools: str) -> None:
+def test_missing_and_hanging_tools_do_not_drain_the_node(slurm: Cluster, job_of_user: Run, tools: str) -> None:
     folder = slurm.folder / tools
     folder.mkdir()
     for name in ("setsid", "timeout", "setpriv", "dmesg", "journalctl", "find", "sleep", "bash", "date"):
@@ -302,6 +302,6 @@ def test_missing_and_hanging_tools_do_not_drain_the_node(slurm: Cluster, of_nobo
             (folder / name).chmod(0o755)
         elif tools == "hanging":
             (folder / name).symlink_to(shutil.which(name) or "/nowhere")
-    _, took = of_nobody(tools=f"EPILOG_PATH={folder}")
+    _, took = job_of_user(tools=f"EPILOG_PATH={folder}")
     assert took < Cluster.epilog_timeout - 1
     assert slurm.node() in ("idle", "mixed", "allocated")

@@ -47,7 +47,7 @@ def job(
     return analyze([str(folder)]).document["verdict"]
 
 
-def test_hours_of_silence_are_the_story_and_not_the_limit(tmp_path: Path) -> None:
+def test_hours_of_silence_are_the_cause_and_not_the_limit(tmp_path: Path) -> None:
     verdict = job(tmp_path, limit=timedelta(hours=12))
     assert (verdict["category"], verdict["pattern"]) == ("hang", "job-stood-still")
     assert verdict["culprit"]["ranks"] == []
@@ -81,41 +81,6 @@ def test_a_time_limit_remains_one_where(tmp_path: Path, why: str, how: dict[str,
 def test_a_zone_that_is_unknown_may_explain_whole_half_hours(tmp_path: Path) -> None:
     """The ranks write UTC, Slurm writes no zone: four hours are a zone as well as a silence."""
     assert job(tmp_path, limit=timedelta(hours=4, seconds=800), zone="Z")["pattern"] == "slurm-time-limit"
-
-
-def dump(rank: int, place: str) -> str:
-    """faulthandler.dump_traceback of all threads, called by a thread of the program."""
-    return (
-        f"[18:48:49] <{rank}> WATCHDOG no progress since 10s, dumping stacks and leaving\n"
-        "Current thread 0x00007ff2c1b116c0 (most recent call first):\n"
-        '  File "/home/jo/train.py", line 19 in watchdog\n\n'
-        "Thread 0x00007ff2e3e3cb80 (most recent call first):\n" + place
-    )
-
-
-WAITS = (
-    '  File "/opt/lib/python3.11/site-packages/torch/autograd/graph.py", line 979 in _engine_run_backward\n'
-    '  File "/home/jo/train.py", line 35 in <module>\n'
-)
-READS = '  File "/home/jo/train.py", line 26 in features\n  File "/home/jo/train.py", line 34 in <module>\n'
-
-
-@pytest.mark.parametrize("odd", range(3))
-def test_a_programs_own_watchdog_dumps_the_stacks_of_its_rank(odd: int, tmp_path: Path) -> None:
-    """The dump has no prefix; the line above it has. The next rank's dump is another one."""
-    steps = "".join(f"[18:48:3{n}] <{(r + n) % 3}> step {n}\n" for n in range(5) for r in range(3))
-    dumps = "".join(dump(r, READS if r == odd else WAITS) for r in range(3))
-    table = "".join(
-        f"[{r}]:\n  time      : 2026-11-22_18:48:49\n  host      : vm\n  rank      : {r} (local_rank: {r})\n"
-        f"  exitcode  : 66 (pid: {22755 + r})\n  error_file: <N/A>\n"
-        for r in range(3)
-    )
-    rule = "=" * 60
-    (tmp_path / "job.log").write_text(f"{steps}{dumps}{rule}\ntrain.py FAILED\nFailures:\n{table}{rule}\n")
-    verdict = analyze([str(tmp_path)]).document["verdict"]
-    assert verdict["culprit"]["ranks"] == [odd]
-    assert "features (train.py:26) at " in verdict["headline"]
-    assert "while the others waited in a collective" in verdict["headline"]
 
 
 @pytest.mark.parametrize(

@@ -200,10 +200,11 @@ def _same_as(
     if clock.kind == "boot" or bridge is None:
         return None
     for own, found in estimates.items():
+        if (own.host, own.kind) != (clock.host, clock.kind):
+            continue
         c = found.rows[-1].correction
         total = c.shift + c.offset_at(c.origin + c.centre)
-        near = abs(total - bridge.offset) < 1 if c.origin else c.shift == bridge.offset
-        if own.host == clock.host and own.kind == clock.kind and near:
+        if abs(total - bridge.offset) < 1 if c.origin else c.shift == bridge.offset:
             return own
     return next((c for c in sources if c.host == clock.host and c.kind == "boot"), None)
 

@@ -123,12 +123,12 @@ def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: L
     """Solve each attempt; the verdict is about the one that ended the job, and a good last one makes it a
     recovery."""
     events = restarts.infer(events, library)
-    numbers = attempts.numbers(events)
-    if len(numbers) < 2:
-        only = solve(events, sources, library, numbers[0] if numbers else None)
+    parts = attempts.separated(events)
+    if len(parts) < 2:
+        only = solve(events, sources, library, next(iter(parts), None))
         again = only.outcome == "incident" and _finished_after_death(only.case)
         return replace(only, job=name, outcome="recovered" if again else only.outcome)
-    each = [solve(attempts.of_attempt(events, n), sources, library, n) for n in numbers]
+    each = [solve(part, sources, library, n) for n, part in parts.items()]
     failing = [s for s in each if s.outcome != "healthy"]
     if not failing:
         return replace(each[-1], job=name, each=tuple(each), times=_times(each[-1], each))
@@ -138,7 +138,7 @@ def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: L
     recovered = good and _went_well([s.case for s in each])
     if recovered:
         chosen.case.note(
-            f"attempt {numbers[-1]} finished normally, so the job recovered from attempt {chosen.case.attempt}"
+            f"attempt {last.case.attempt} finished normally, so the job recovered from attempt {chosen.case.attempt}"
         )
     end = "recovered" if recovered else chosen.outcome
     return replace(chosen, outcome=end, job=name, each=tuple(each), times=_times(chosen, each))

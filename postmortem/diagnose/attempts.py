@@ -8,6 +8,7 @@ one by their text, their pid or their time.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -181,14 +182,9 @@ def _name(group: set[Key], taken: Mapping[str | None, object]) -> str:
 # ── the attempts of one job ─────────────────────────────────────────────────────────────────────────────────
 
 
-def numbers(events: Sequence[Event]) -> list[int]:
-    """Numbers of the attempts that left files, in order."""
-    return sorted({e.attempt for e in events if e.attempt is not None})
-
-
-def of_attempt(events: Sequence[Event], wanted: int) -> list[Event]:
-    """Events of one attempt. A line without an attempt belongs to the attempt of its pid or its copy (the second such
-    line to the second of several), else to the one whose time it falls in."""
+def separated(events: Sequence[Event]) -> dict[int, list[Event]]:
+    """The events of each attempt. A line without an attempt belongs to the attempt of its pid or its copy (the second
+    such line to the second of several), else to the one whose time it falls in, else to all."""
     copies: dict[Copy, set[int]] = defaultdict(set)
     starts: dict[int, float] = {}
     pids: dict[int, int] = {}
@@ -199,7 +195,8 @@ def of_attempt(events: Sequence[Event], wanted: int) -> list[Event]:
                 starts[e.attempt] = min(at, starts.get(e.attempt, at))
             if (pid := e.fields.get("pid", e.pid)) is not None:
                 pids.setdefault(pid, e.attempt)
-    out = []
+    order = sorted((at, attempt) for attempt, at in starts.items())
+    out: dict[int, list[Event]] = {n: [] for n in sorted({e.attempt for e in events if e.attempt is not None})}
     seen: Counter[tuple[str, Copy]] = Counter()
     for e in events:
         own = e.attempt
@@ -207,10 +204,10 @@ def of_attempt(events: Sequence[Event], wanted: int) -> list[Event]:
             nth = (e.where.source, _copy(e))
             own = _by_pid(e, pids)
             own = _by_copy(e, sorted(copies.get(nth[1], ())), seen[nth], starts) if own is None else own
-            own = _by_time(e, starts) if own is None else own
+            own = _by_time(e, order) if own is None else own
             seen[nth] += 1
-        if own is None or own == wanted:
-            out.append(e)
+        for attempt in out if own is None else (own,):
+            out[attempt].append(e)
     return out
 
 
@@ -232,10 +229,10 @@ def _by_copy(e: Event, found: Sequence[int], before: int, starts: Mapping[int, f
     return None
 
 
-def _by_time(e: Event, starts: Mapping[int, float]) -> int | None:
+def _by_time(e: Event, order: Sequence[tuple[float, int]]) -> int | None:
+    """The last attempt that had begun; `order`: start and number of each."""
     at = moment(e)
-    if at is None or not starts:
+    if at is None or not order:
         return None
-    order = sorted(starts, key=lambda attempt: starts[attempt])
-    begun = [attempt for attempt in order if starts[attempt] <= at + e.at_sigma]
-    return begun[-1] if begun else order[0]
+    begun = bisect_right(order, at + e.at_sigma, key=lambda start: start[0])
+    return order[max(begun - 1, 0)][1]

@@ -18,7 +18,7 @@ from postmortem.diagnose import outcome
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, in_time, merged
 from postmortem.diagnose.explain import declared
-from postmortem.diagnose.order import before, first_of
+from postmortem.diagnose.order import before
 from postmortem.formats import forms
 from postmortem.formats.lineform import shape
 from postmortem.model.vocabulary import SEVERITIES
@@ -110,13 +110,13 @@ def _comparable(a: Claim, b: Claim) -> bool:
 
 
 def _same_day(a: Claim, b: Claim) -> bool:
-    ea, eb = first_of(a), first_of(b)
+    ea, eb = a.first, b.first
     return ea is None or eb is None or abs((ea.at or 0.0) - (eb.at or 0.0)) < DAY_S
 
 
 def _key(c: Claim) -> tuple[object, ...]:
     """Total: the file's name decides only between two equal lines."""
-    e = first_of(c) or c.event
+    e = c.first or c.event
     proof = (tier(c), SEVERITIES.index(c.pattern.severity), c.step, len(c.ranks) or 1_000_000)
     place = (e.at is None, e.at or 0.0, e.where.line or 0)
     return (*proof, *place, shape(e.text), e.text, c.pattern.title, c.ranks, c.hosts, c.gpus, e.where.source)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeVar
 
 from postmortem.model import Event, Pattern, Role, Speaker
@@ -19,7 +20,7 @@ HEIGHT = {"cause": 3, "symptom": 2, "confirms": 1, "context": 0}  # roles fall f
 OTHERS = ("kernel", "scheduler", "cluster", "tool")  # speakers beside a job: not all their reports are about it
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Claim:
     """One pattern seen on one entity. `events` are its proof, best address first; `guess`: nothing links it to this
     job."""
@@ -47,10 +48,15 @@ class Claim:
     def speaker(self) -> Speaker:
         return self.event.speaker
 
+    @cached_property
+    def first(self) -> Event | None:
+        """The earliest of its events with a time."""
+        return min((e for e in self.events if e.at is not None), key=lambda e: e.at or 0.0, default=None)
+
     @property
     def at(self) -> float | None:
         """Its earliest time on the job's clock, in seconds since the epoch."""
-        return min((e.at for e in self.events if e.at is not None), default=None)
+        return self.first and self.first.at
 
     @property
     def accuses(self) -> bool:

@@ -28,14 +28,9 @@ def margin(a: Event, b: Event) -> float:
     return 2 * (math.hypot(a.sigma, b.sigma) if same else math.hypot(a.at_sigma, b.at_sigma)) + BUFFERED_S
 
 
-def first_of(claim: Claim) -> Event | None:
-    """The earliest of its events with a time."""
-    return min((e for e in claim.events if e.at is not None), key=lambda e: e.at or 0.0, default=None)
-
-
 def surely_before(a: Claim, b: Claim) -> bool:
     """Whether the clocks leave no doubt that `a` came before `b`."""
-    ea, eb = first_of(a), first_of(b)
+    ea, eb = a.first, b.first
     return ea is not None and eb is not None and _clearly_before(ea, eb)
 
 
@@ -44,7 +39,7 @@ def before(a: Claim, b: Claim) -> bool:
     report have no order in time: the kernel prints `oom-kill:constraint=` right above `Killed process`."""
     if surely_before(a, b):
         return True
-    x, y = (first_of(a) or a.event).where, (first_of(b) or b.event).where
+    x, y = (a.first or a.event).where, (b.first or b.event).where
     if x.source != y.source or x.line is None or y.line is None:
         return False
     return x.line + ONE_REPORT < y.line and not surely_before(b, a)
@@ -64,7 +59,7 @@ def _clearly_before(a: Event, b: Event) -> bool:
 
 def later(root: Claim, claim: Claim) -> str:
     """`0.41 s later (± 0.09 s)`, or by their place in the file."""
-    a, b = first_of(root), first_of(claim)
+    a, b = root.first, claim.first
     if a is None or b is None or not surely_before(root, claim):
         return "later in the file"
     return told(a, b)
@@ -73,7 +68,7 @@ def later(root: Claim, claim: Claim) -> str:
 def elsewhere(root: Claim, claim: Claim) -> str:
     """The distance in time between the root and a claim of another host. Empty where one has no time, and for a
     comparison of ranks, whose lines are its proof and not its time."""
-    a, b = first_of(root), first_of(claim)
+    a, b = root.first, claim.first
     if root.strength in ("compared", "silent") or a is None or b is None:
         return ""
     return "" if a.host is None or b.host is None or a.host == b.host else told(a, b)
@@ -81,7 +76,7 @@ def elsewhere(root: Claim, claim: Claim) -> str:
 
 def first_elsewhere(root: Claim, claims: Iterable[Claim]) -> Claim | None:
     """The earliest of the claims of other hosts."""
-    timed = [(e.at, str(c.event.where), c) for c in claims if elsewhere(root, c) and (e := first_of(c)) and e.at]
+    timed = [(e.at, str(c.event.where), c) for c in claims if elsewhere(root, c) and (e := c.first) and e.at]
     return min(timed, key=lambda x: x[:2], default=(0.0, "", None))[2]
 
 

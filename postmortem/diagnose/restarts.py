@@ -8,6 +8,7 @@ Attempting to start training worker group            by a controller
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from itertools import pairwise
@@ -39,7 +40,7 @@ def infer(events: Sequence[Event], library: Library) -> list[Event]:
 
     def numbered(e: Event) -> Event:
         lines = cuts.get(e.where.source) if e.where.line is not None else None
-        return e._replace(attempt=sum(_line(e) > cut for cut in lines)) if lines else e
+        return e._replace(attempt=bisect_left(lines, _line(e))) if lines else e
 
     return [numbered(e) for e in events]
 
@@ -100,7 +101,8 @@ def _cuts(own: Sequence[Event], library: Library) -> list[int]:
     blocks = [_last_line(e) for e in own if e.kind in ("exception", "exit")]
     deaths = [e for e in own if e.pattern in library.telling("death") - stops]
     if deaths:
-        starts = (_births(own, e) + _next_report(e, deaths) + _next_launch(own, e, deaths) for e in deaths)
+        begun = sorted(filter(_begins, own), key=_line)
+        starts = (_birth(begun, e) + _next_report(e, deaths) + _next_launch(own, e, deaths) for e in deaths)
         return _ends(zip((_last_line(e) + REST for e in deaths), starts, strict=True), blocks)
     stated = _stated(own, library.telling("again")) or _stated(own, library.telling("birth"))[1:]
     found = {
@@ -140,24 +142,26 @@ def _requeued(own: Sequence[Event], stops: Set[str]) -> list[int]:
     return sorted(found)
 
 
-def _births(own: Sequence[Event], death: Event) -> list[int]:
-    """Lines at which ranks are at work or begin anew. Behind the report of a death come lines with earlier stamps,
+def _begins(e: Event) -> bool:
+    """Whether a rank is at work or begins anew."""
+    return e.kind == "anew" or (e.kind in ("progress", "finished") and e.source_kind in ("agent", "console"))
+
+
+def _birth(begun: Sequence[Event], death: Event) -> list[int]:
+    """The first line behind a death at which ranks begin. Behind its report come lines with earlier stamps,
     which ranks had printed before and a pipe held back: they begin nothing."""
-    found = []
-    for e in own:
-        works = e.kind in ("progress", "finished") and e.source_kind in ("agent", "console")
-        earlier = e.at is not None and death.at is not None and e.raw_time and e.at < death.at - SLACK_S
-        if (works or e.kind == "anew") and not earlier:
-            found.append(_line(e))
-    return found
+    for e in begun[bisect_right(begun, _last_line(death) + REST, key=_line) :]:
+        if e.at is None or death.at is None or not e.raw_time or e.at >= death.at - SLACK_S:
+            return [_line(e)]
+    return []
 
 
 def _next_report(death: Event, deaths: Sequence[Event]) -> list[int]:
     """Right behind a death, where the same agent reports another one further on: it reports one an attempt, and
     ranks that never form their group again begin nothing (torch, SubprocessContext._poll)."""
     end = _last_line(death) + REST
-    own = [e for e in deaths if e.pid is not None and e.pid == death.pid and _line(e) != _line(death)]
-    return [end + 1] if any(_last_line(e) > end for e in own) else []
+    again = (e for e in reversed(deaths) if e.pid is not None and e.pid == death.pid)
+    return [end + 1] if any(_last_line(e) > end for e in again) else []
 
 
 def _next_launch(own: Sequence[Event], death: Event, deaths: Sequence[Event]) -> list[int]:

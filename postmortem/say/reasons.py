@@ -89,7 +89,7 @@ def _effects(solution: Solution, root: Claim) -> Iterator[str]:
         yield f"{capital(ranks_text(ranks))} {verb}."
     other = order.first_elsewhere(root, (link.effect for link in solution.account.links))
     if other is not None:
-        where = (order.first_of(other) or other.event).where
+        where = (other.first or other.event).where
         yield f"First report from another host ({where}): {order.elsewhere(root, other)}."
     for claim, against in solution.account.rest[:NAMED]:
         yield f"Unexplained: {claim.event.where}, {inside(claim.pattern.title)}; {against}."
@@ -158,7 +158,7 @@ def why_not(root: Claim, c: Claim) -> str | None:
         return f"it came {order.later(root, c)}"
     if tier(root) < tier(c):
         return f"{c.event.where} {_kind(c)}; {root.event.where} {_kind(root)}"
-    return "which came first is not determined" if order.first_of(c) and root.at is not None else None
+    return "which came first is not determined" if c.first and root.at is not None else None
 
 
 def _kind(c: Claim) -> str:

@@ -35,7 +35,7 @@ A, B, DATED = clock("a"), clock("b"), clock("a", "absolute")
 SPAN = (NOON, NOON + 600)
 
 
-def lonely(*clocks: ClockId, named: Any = (), how: str = "", **spans: Any) -> dict[ClockId, Row]:
+def unrelated(*clocks: ClockId, named: Any = (), how: str = "", **spans: Any) -> dict[ClockId, Row]:
     found: dict[ClockId, Estimate] = {}
     both = {c: spans.get(c.host or "", SPAN) for c in clocks}
     _take_lonely(clocks, found, dict(named), both, how)
@@ -46,32 +46,32 @@ def lonely(*clocks: ClockId, named: Any = (), how: str = "", **spans: Any) -> di
 
 
 def test_one_host_alone_is_read_as_it_is() -> None:
-    dated = lonely(DATED)[DATED]
+    dated = unrelated(DATED)[DATED]
     assert (dated.zone, dated.known, dated.events, dated.state) == (0.0, True, 0, "weak")
     assert dated.correction == Correction()
-    named = lonely(A, named={A: 2 * HOUR})[A]
+    named = unrelated(A, named={A: 2 * HOUR})[A]
     assert (named.zone, named.known, named.events, named.state) == (2 * HOUR, True, 1, "aligned")
     assert named.correction == Correction(shift=2 * HOUR)
-    alone = lonely(A)[A]
+    alone = unrelated(A)[A]
     assert (alone.zone, alone.known, alone.state) == (None, False, "weak")
     assert "read as UTC" in alone.reason
 
 
 def test_beside_another_host_its_skew_is_not_known() -> None:
-    both = lonely(DATED, clock("b", "absolute"))
+    both = unrelated(DATED, clock("b", "absolute"))
     assert [row.correction.floor for row in both.values()] == [UNCOMPARED, UNCOMPARED]
-    named = lonely(A, B, named={A: 2 * HOUR, B: 0.0}, a=(NOON + 2 * HOUR, NOON + 2 * HOUR + 600))
+    named = unrelated(A, B, named={A: 2 * HOUR, B: 0.0}, a=(NOON + 2 * HOUR, NOON + 2 * HOUR + 600))
     assert [(row.zone, row.state) for row in named.values()] == [(2 * HOUR, "weak"), (0.0, "weak")]
 
 
 def test_a_log_with_the_span_of_the_others_has_their_zone() -> None:
     dated = clock("b", "absolute")
-    same = lonely(dated, A)[A]
+    same = unrelated(dated, A)[A]
     assert (same.zone, same.known, same.state, same.correction.floor) == (0.0, True, "weak", UNCOMPARED)
-    abroad = lonely(dated, A, a=(NOON + 2 * HOUR, NOON + 2 * HOUR + 600))[A]
+    abroad = unrelated(dated, A, a=(NOON + 2 * HOUR, NOON + 2 * HOUR + 600))[A]
     assert (abroad.zone, abroad.correction.shift) == (2 * HOUR, 2 * HOUR)
     assert (abroad.known, abroad.correction.floor) == (True, ZONE_ONLY)
-    never = lonely(dated, A, a=(NOON + 40 * HOUR, NOON + 41 * HOUR))[A]
+    never = unrelated(dated, A, a=(NOON + 40 * HOUR, NOON + 41 * HOUR))[A]
     assert (never.zone, never.known, never.state, never.correction.floor) == (None, False, "refused", LOST)
 
 

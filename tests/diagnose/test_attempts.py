@@ -1,4 +1,4 @@
-"""Which events belong together: jobs in a folder, lives of a job."""
+"""Which events belong together: jobs in a folder, attempts of a job."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from claims import NOON, bye, event, library, pattern, source, steps
-from postmortem.diagnose.attempts import of_attempt, split
+from claims import NOON, event, final_line, library, pattern, source, steps
+from postmortem.diagnose.attempts import separated, split
 from postmortem.diagnose.restarts import infer
 from postmortem.model import Event, Source
 
@@ -20,7 +20,7 @@ def job(folder: str, *ranks: int, at: float | None = NOON, run: str | None = Non
     files = [source(f"{folder}/rank{r}.log", rank=r, run=run) for r in ranks]
     events = [e for r in ranks for e in steps(r, 1, 2, file=f"{folder}/rank{r}.log", at=at, **more)]
     if well:
-        events += [bye(r, file=f"{folder}/rank{r}.log", at=None if at is None else at + 3) for r in ranks]
+        events += [final_line(r, file=f"{folder}/rank{r}.log", at=None if at is None else at + 3) for r in ranks]
     return events, files
 
 
@@ -47,15 +47,15 @@ def test_the_same_ranks_at_one_time_are_one_job() -> None:
     assert jobs(job("out", 0, 1), job("err", 0, 1, at=NOON + 2.1)) == [["out"], ["err"]]
 
 
-def test_without_clocks_two_lives_of_which_one_ended_well_are_two_jobs() -> None:
+def test_without_clocks_two_runs_of_which_one_ended_well_are_two_jobs() -> None:
     assert jobs(job("a", 0, at=None), job("b", 0, at=None)) == [["all"]]
     assert jobs(job("a", 0, at=None), job("b", 0, at=None, well=True)) == [["a"], ["b"]]
 
 
 def nameless(folder: str, at: float | None, well: bool) -> tuple[list[Event], list[Source]]:
     file = f"{folder}/train.log"
-    said = [event(f"step {n}", file, n, "progress", at=at, source_kind="console") for n in (1, 2)]
-    return said + ([bye(None, file=file, at=at)] if well else []), [source(file)]
+    work = [event(f"step {n}", file, n, "progress", at=at, source_kind="console") for n in (1, 2)]
+    return work + ([final_line(None, file=file, at=at)] if well else []), [source(file)]
 
 
 def test_of_nameless_logs_both_the_time_and_the_end_have_to_differ() -> None:
@@ -68,7 +68,7 @@ def test_of_nameless_logs_both_the_time_and_the_end_have_to_differ() -> None:
 
 
 @pytest.mark.parametrize(("kind", "several"), [("console", 2), ("agent", 2), ("json-lines", 2), ("kernel", 1)])
-def test_jobs_are_told_apart_by_what_their_own_logs_say(kind: str, several: int) -> None:
+def test_jobs_are_separated_by_their_own_logs(kind: str, several: int) -> None:
     def of(folder: str, at: float) -> tuple[list[Event], list[Source]]:
         events, sources = job(folder, 0, at=at)
         return [e._replace(source_kind=kind) for e in events], sources
@@ -86,10 +86,10 @@ def test_two_pids_in_common_are_one_job_however_far_apart() -> None:
     assert len(jobs(*parts((1, 0)))) == 2
 
 
-# ── lives of which only a launcher's log tells ───────────────────────────────────────────────────────────────────────
+# ── attempts that only a launcher's log shows ────────────────────────────────────────────────────────────────────────
 
 
-def lives(*events: Event) -> list[int | None]:
+def attempts(*events: Event) -> list[int | None]:
     return [e.attempt for e in infer(events, library(DEATH, BIRTH, AGAIN))]
 
 
@@ -97,30 +97,30 @@ def line(n: int, p: str | None = None, kind: str = "line", **more: Any) -> Event
     return event("x", "agent.err", n, kind if p is None else "pattern", pattern=p, source_kind="agent", **more)
 
 
-def test_after_a_death_the_ranks_begin_anew() -> None:
+def test_after_a_death_the_ranks_begin_again() -> None:
     work = [line(n, kind="progress") for n in (1, 20)]
-    assert lives(work[0], line(10, "death"), line(13), line(14), work[1]) == [0, 0, 0, 1, 1]
+    assert attempts(work[0], line(10, "death"), line(13), line(14), work[1]) == [0, 0, 0, 1, 1]
 
 
-def test_a_death_after_which_nobody_works_is_the_end() -> None:
-    assert lives(line(1, kind="progress"), line(10, "death"), line(20)) == [None] * 3
+def test_a_death_without_later_work_is_the_end() -> None:
+    assert attempts(line(1, kind="progress"), line(10, "death"), line(20)) == [None] * 3
 
 
-def test_an_agent_that_tells_of_two_deaths_had_two_lives() -> None:
+def test_an_agent_that_reports_two_deaths_had_two_attempts() -> None:
     """A group that never forms again begins nothing, and the agent tells of its end, too."""
-    assert lives(line(1), line(10, "death", pid=7), line(20), line(30, "death", pid=7)) == [0, 0, 1, 1]
-    assert lives(line(1), line(10, "death", pid=7), line(20), line(30, "death", pid=8)) == [None] * 4
+    assert attempts(line(1), line(10, "death", pid=7), line(20), line(30, "death", pid=7)) == [0, 0, 1, 1]
+    assert attempts(line(1), line(10, "death", pid=7), line(20), line(30, "death", pid=8)) == [None] * 4
 
 
-def test_the_controller_says_each_time_that_it_starts() -> None:
-    assert lives(line(1, "birth"), line(5), line(10, "birth"), line(15)) == [0, 0, 1, 1]
-    assert lives(line(1, "birth"), line(5)) == [None, None]
-    assert lives(line(1, "birth"), line(10, "birth", rank=0)) == [None, None]
+def test_the_controller_reports_each_start() -> None:
+    assert attempts(line(1, "birth"), line(5), line(10, "birth"), line(15)) == [0, 0, 1, 1]
+    assert attempts(line(1, "birth"), line(5)) == [None, None]
+    assert attempts(line(1, "birth"), line(10, "birth", rank=0)) == [None, None]
 
 
-def test_a_platform_says_that_it_tries_again() -> None:
-    assert lives(line(1), line(10, "again"), line(15)) == [0, 1, 1]
-    assert lives(line(1), line(10, "again", rank=1), line(15)) == [None] * 3
+def test_a_platform_reports_another_attempt() -> None:
+    assert attempts(line(1), line(10, "again"), line(15)) == [0, 1, 1]
+    assert attempts(line(1), line(10, "again", rank=1), line(15)) == [None] * 3
 
 
 REQUEUED = pattern("requeued", "scheduler", entity="job", tells=("death",))
@@ -136,7 +136,7 @@ def test_a_job_that_is_put_back_into_the_queue_begins_where_its_ranks_introduce_
     anew = [line(20, kind="anew", rank=r) for r in (0, 1)]
     assert requeued(line(1), *stops, line(15), *anew, line(30)) == [0, 0, 0, 0, 1, 1, 1]
     assert requeued(line(1), *stops, line(15, kind="progress"), line(30)) == [None] * 5
-    torn = line(12, "death")  # torchrun's word on workers that Slurm ended is no end of another life
+    torn = line(12, "death")  # torchrun's word on workers that Slurm ended is no end of another attempt
     assert requeued(line(1), *stops, torn, *anew, line(30)) == [0, 0, 0, 0, 1, 1, 1]
 
 
@@ -148,29 +148,29 @@ def test_a_rank_that_goes_on_counting_was_not_requeued() -> None:
 # ── the attempt of a line without one ────────────────────────────────────────────────────────────────────────────────
 
 
-def in_lives(e: Event, *known: Event) -> list[int]:
-    starts = [event(f"life {n}", at=NOON + 100 * n, attempt=n, fields={"pid": 50 + n}) for n in (0, 1)]
-    return [n for n in (0, 1) if e in of_attempt([*starts, *known, e], n)]
+def in_attempts(e: Event, *known: Event) -> list[int]:
+    starts = [event(f"attempt {n}", at=NOON + 100 * n, attempt=n, fields={"pid": 50 + n}) for n in (0, 1)]
+    return [n for n in (0, 1) if e in separated([*starts, *known, e])[n]]
 
 
-def test_a_line_is_of_the_life_into_which_it_falls() -> None:
-    assert in_lives(event("x", at=NOON + 50)) == [0]
-    assert in_lives(event("x", at=NOON + 150)) == [1]
-    assert in_lives(event("x", at=NOON - 50)) == [0]
-    assert in_lives(event("x", at=NOON + 99, at_sigma=2.0)) == [1]
+def test_a_line_belongs_to_the_attempt_of_its_time() -> None:
+    assert in_attempts(event("x", at=NOON + 50)) == [0]
+    assert in_attempts(event("x", at=NOON + 150)) == [1]
+    assert in_attempts(event("x", at=NOON - 50)) == [0]
+    assert in_attempts(event("x", at=NOON + 99, at_sigma=2.0)) == [1]
 
 
-def test_a_line_at_an_unknown_time_is_of_every_life() -> None:
-    assert in_lives(event("x")) == [0, 1]
-    assert in_lives(event("x", at=NOON, at_sigma=31.0)) == [0, 1]
+def test_a_line_at_an_unknown_time_belongs_to_every_attempt() -> None:
+    assert in_attempts(event("x")) == [0, 1]
+    assert in_attempts(event("x", at=NOON, at_sigma=31.0)) == [0, 1]
 
 
-def test_a_pid_or_a_copy_tells_more_than_the_time() -> None:
-    assert in_lives(event("x", at=NOON + 50, fields={"pid": 51})) == [1]
-    assert in_lives(event("x", at=NOON + 50, kind="exit", pid=51)) == [1]
-    assert in_lives(event("[rank0]: life 1", at=NOON + 50)) == [1]
-    twice = event("life 1", attempt=0)
-    assert in_lives(event("life 1", at=NOON + 50), twice) == [0]
+def test_a_pid_or_a_copy_precedes_the_time() -> None:
+    assert in_attempts(event("x", at=NOON + 50, fields={"pid": 51})) == [1]
+    assert in_attempts(event("x", at=NOON + 50, kind="exit", pid=51)) == [1]
+    assert in_attempts(event("[rank0]: attempt 1", at=NOON + 50)) == [1]
+    twice = event("attempt 1", attempt=0)
+    assert in_attempts(event("attempt 1", at=NOON + 50), twice) == [0]
 
 
 def numbered(prefix: str, *ranks: int, at: float = NOON) -> tuple[list[Event], list[Source]]:
@@ -180,7 +180,7 @@ def numbered(prefix: str, *ranks: int, at: float = NOON) -> tuple[list[Event], l
     return events, [source(names[r], rank=r) for r in ranks]
 
 
-def test_numbers_before_the_rank_in_file_names_tell_two_jobs_of_a_folder_apart() -> None:
+def test_numbers_before_the_rank_in_file_names_separate_two_jobs_of_a_folder() -> None:
     early, late = numbered("j100", 0, 1), numbered("j101", 0, 1, at=NOON + 9999)
     found = split([*early[0], *late[0]], [*early[1], *late[1]])
     assert found == {

@@ -18,17 +18,17 @@ COMPARED = pattern("compared", "collective-mismatch", entity="rank", derived=Tru
 # ── a line about the group ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_of_a_mismatch_the_comparison_of_the_ranks_tells_who() -> None:
-    root, told = claim(MISMATCH, ranks=(0,)), claim(COMPARED, ranks=(3,))
-    assert blame.culprits(case(ranks=range(4)), root, [root, told]) == (3,)
+def test_the_comparison_of_the_ranks_decides_a_mismatch() -> None:
+    root, comparison = claim(MISMATCH, ranks=(0,)), claim(COMPARED, ranks=(3,))
+    assert blame.culprits(case(ranks=range(4)), root, [root, comparison]) == (3,)
 
 
 # ── another model ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def params(*said: tuple[int, int, int, int]) -> Claim:
+def params(*rows: tuple[int, int, int, int]) -> Claim:
     events = [event(rank=r, fields={"rank": r, "detail": str(n), "ranks": str(x), "limit": str(m)})
-              for r, n, x, m in said]  # fmt: skip
+              for r, n, x, m in rows]  # fmt: skip
     return claim(pattern("ddp", "ddp-usage", entity="job"), *events)
 
 
@@ -75,7 +75,7 @@ def nameless(
     return blame.culprits(case(*events, **({"ranks": (0, 1)} | known)), root, [root, *others])
 
 
-def test_it_is_the_only_rank_without_a_voice() -> None:
+def test_it_is_the_only_rank_without_lines() -> None:
     voice = event("line", "rank0.log", kind="line", rank=0)
     assert nameless(RAISED, voice, world=2) == (1,)
     assert nameless(RAISED, voice) == ()  # how many there are is not known

@@ -20,10 +20,10 @@ DAY = 86400.0
 def at(p: Any, seconds: float | None, rank: int = 0, **more: Any) -> Claim:
     """A claim of a rank's own file at a moment after noon."""
     moment = None if seconds is None else NOON + seconds
-    said = event(more.pop("text", "it failed"), f"rank{rank}.log", more.pop("line", 5), rank=rank, at=moment,
+    line = event(more.pop("text", "it failed"), f"rank{rank}.log", more.pop("line", 5), rank=rank, at=moment,
                  at_sigma=more.pop("sigma", 0.001), host=more.pop("host", "node-a"),
                  speaker=more.pop("speaker", "rank"))  # fmt: skip
-    return claim(p, said, ranks=more.pop("ranks", (rank,)), **more)
+    return claim(p, line, ranks=more.pop("ranks", (rank,)), **more)
 
 
 def order(*claims: Claim) -> list[str]:
@@ -63,7 +63,7 @@ def test_of_two_deaths_the_one_that_surely_came_first_goes_first() -> None:
     assert order(late, early) == ["storage", "host-oom"]
 
 
-def test_a_death_of_another_day_is_another_story() -> None:
+def test_a_death_of_another_day_is_another_incident() -> None:
     old, new = at(of("storage"), -DAY), at(of("host-oom", entity="host"), 0)
     assert order(old, new) == ["host-oom", "storage"]
     assert order(at(of("storage"), 1 - DAY), new) == ["storage", "host-oom"]
@@ -155,5 +155,5 @@ def test_stamps_that_contradict_lines_close_a_circle_and_the_key_decides() -> No
 def test_an_exception_that_a_peer_did_not_answer_is_a_lost_peer_or_one_that_was_never_met() -> None:
     for text, category in (("Connection closed by peer", "peer-lost"), ("Connect timeout", "rendezvous")):
         raised = claim(pattern(), event(f"RuntimeError: {text}", speaker="rank"), role="symptom")
-        told = complaint(case(), [replace(raised, fell_by="transport")])
-        assert told is not None and told.pattern.category == category
+        found = complaint(case(), [replace(raised, fell_by="transport")])
+        assert found is not None and found.pattern.category == category

@@ -31,7 +31,7 @@ def watchdog(r: int, seq: int, op: str = "ALLREDUCE", n: int = 1048576, pg: str 
     )  # fmt: skip
 
 
-def told(folder: Path, world: int, *said: str) -> dict[str, Any]:
+def analyzed(folder: Path, world: int, *said: str) -> dict[str, Any]:
     starts = "".join(f"[rank{r}]: rank {r} of {world} starts\n" for r in range(world))
     (folder / "job.log").write_text(starts + "".join(said))
     return analyze([str(folder)]).document
@@ -44,7 +44,7 @@ def ranks(document: dict[str, Any]) -> dict[int, str | None]:
 def test_three_ranks_wait_in_a_collective_that_the_fourth_never_enqueued(tmp_path: Path) -> None:
     """Rank 2 is a collective behind: its own watchdog says so."""
     behind = STATUS.format(r=2, stamp=STAMP.format(at=2), pg="0 PG GUID 0(default_pg)", seq=8119, last=8119, done=8118)
-    document = told(tmp_path, 4, *(watchdog(r, 8120) for r in (0, 1, 3)), behind)
+    document = analyzed(tmp_path, 4, *(watchdog(r, 8120) for r in (0, 1, 3)), behind)
     assert document["verdict"]["collective"] == {
         "op": "ALLREDUCE", "seq": 8120, "group": "default_pg", "size": 4, "numel_in": 1048576, "numel_out": 1048576,
         "dtype": None, "timeout_s": 600.0, "waited_s": 600.021, "entered": [0, 1, 3], "missing": [2], "elsewhere": {},
@@ -58,7 +58,7 @@ def test_three_ranks_wait_in_a_collective_that_the_fourth_never_enqueued(tmp_pat
 
 
 def test_another_operation_under_the_same_number_is_no_entry(tmp_path: Path) -> None:
-    document = told(tmp_path, 3, watchdog(0, 7), watchdog(1, 7, "BROADCAST", 16), watchdog(2, 7))
+    document = analyzed(tmp_path, 3, watchdog(0, 7), watchdog(1, 7, "BROADCAST", 16), watchdog(2, 7))
     row = document["verdict"]["collective"]
     assert (row["op"], row["entered"], row["missing"]) == ("ALLREDUCE", [0, 2], [])
     assert row["elsewhere"] == {"1": "BROADCAST #7"}
@@ -68,7 +68,7 @@ def test_another_operation_under_the_same_number_is_no_entry(tmp_path: Path) -> 
 def test_of_a_subgroup_no_rank_knows_the_size(tmp_path: Path) -> None:
     """Two of eight ranks wait in a group of tensor parallelism; the others are not of it, for all that is known."""
     pg = "3 PG GUID 3(mesh_tp)"
-    document = told(tmp_path, 8, *(watchdog(r, 41, pg=pg) for r in (4, 5)))
+    document = analyzed(tmp_path, 8, *(watchdog(r, 41, pg=pg) for r in (4, 5)))
     row = document["verdict"]["collective"]
     assert (row["group"], row["size"], row["entered"], row["missing"]) == ("3(mesh_tp)", None, [4, 5], [])
     assert ranks(document)[4] == "ALLREDUCE #41 of group 3(mesh_tp)" and ranks(document)[0] is None

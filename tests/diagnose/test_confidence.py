@@ -88,14 +88,14 @@ def test_the_documentation_names_every_confidence_strength_and_rule() -> None:
 def test_the_documentation_states_of_each_confidence_what_the_code_states() -> None:
     text = (ROOT / "docs" / "confidence.md").read_text()
     for word in get_args(Confidence):
-        (said,) = re.findall(rf"^{word} +(.+)$", confidence.__doc__ or "", re.MULTILINE)
-        assert f"| `{word}` | {said} |" in text
+        (stated,) = re.findall(rf"^{word} +(.+)$", confidence.__doc__ or "", re.MULTILINE)
+        assert f"| `{word}` | {stated} |" in text
 
 
 def test_the_table_of_the_benchmark_judges_as_the_golden_tests_do() -> None:
     judge = runpy.run_path(str(ROOT / "benchmarks" / "calibration.py"))["judge"]
     truth = {"outcomes": ["incident"], "categories": ["hang"], "ranks": [1, 2], "hosts": ["a"], "gpus": None}
-    said = {
+    stated = {
         "outcome": "incident",
         "category": "hang",
         "confidence": "supported",
@@ -104,12 +104,12 @@ def test_the_table_of_the_benchmark_judges_as_the_golden_tests_do() -> None:
     }
 
     def right(**other: Any) -> bool:
-        culprit = said["culprit"] | other.pop("culprit", {})
-        return bool(judge("x", truth, said | other | {"culprit": culprit}).verdict)
+        culprit = stated["culprit"] | other.pop("culprit", {})
+        return bool(judge("x", truth, stated | other | {"culprit": culprit}).verdict)
 
-    assert judge("x", truth, said)[1:5] == ("supported", True, True, None)
+    assert judge("x", truth, stated)[1:5] == ("supported", True, True, None)
     assert not right(outcome="undetermined")
     assert not right(category="storage")
     assert not right(culprit={"ranks": []})
     assert not right(culprit={"ranks": [2, 3]})
-    assert judge("x", truth, said | {"culprit": {"ranks": [1], "hosts": ["b"], "gpus": []}}).hosts is False
+    assert judge("x", truth, stated | {"culprit": {"ranks": [1], "hosts": ["b"], "gpus": []}}).hosts is False

@@ -19,7 +19,7 @@ def test_a_tee_is_merged_and_the_ranks_own_file_is_its_address() -> None:
     assert [e.where for e in merge([tee, own], SOURCES, Registry()).events] == [own.where]
 
 
-def test_a_line_that_stands_twice_in_one_file_happened_twice() -> None:
+def test_a_line_that_is_twice_in_one_file_happened_twice() -> None:
     twice = [event("RuntimeError: odd", "rank1.log", line, rank=1) for line in (8, 20)]
     tee = [event("RuntimeError: odd", "agent.err", line, rank=1) for line in (30, 50)]
     assert len(merge([*twice, *tee], SOURCES, Registry()).events) == 2
@@ -30,7 +30,7 @@ def test_the_same_words_of_two_ranks_are_two_events() -> None:
     assert len(merge([*both, event("other", "rank1.log", rank=1)], SOURCES, Registry()).events) == 3
 
 
-def test_the_same_words_in_two_lives_are_two_events() -> None:
+def test_the_same_words_in_two_attempts_are_two_events() -> None:
     lives = [event("RuntimeError: odd", f"rank1.{n}.log", 8, rank=1, attempt=n) for n in (0, 1)]
     assert len(merge(lives, SOURCES, Registry()).events) == 2
     of_none = event("RuntimeError: odd", "agent.err", 40, rank=1)
@@ -38,9 +38,9 @@ def test_the_same_words_in_two_lives_are_two_events() -> None:
 
 
 def test_the_launchers_quotation_is_a_copy_in_the_same_file() -> None:
-    said = event("RuntimeError: odd", "agent.err", 8, rank=1)
+    report = event("RuntimeError: odd", "agent.err", 8, rank=1)
     quoted = event("RuntimeError: odd", "agent.err", 40, rank=1, reported_by="agent")
-    assert [e.where.line for e in merge([quoted, said], SOURCES, Registry()).events] == [8]
+    assert [e.where.line for e in merge([quoted, report], SOURCES, Registry()).events] == [8]
 
 
 def test_a_copy_has_the_time_of_the_copy_that_knows_it_best() -> None:
@@ -66,13 +66,13 @@ def test_a_line_without_a_stamp_has_the_launchers_time_and_its_neighbours_lie_be
     step = event("step 8", "rank1.log", 7, rank=1, clock="naive", at=100.0, at_sigma=0.001)
     head = event("Traceback", "rank1.log", 8, rank=1, clock="none", at=100.0, at_sigma=60.0)
     own = event("RuntimeError: odd", "rank1.log", 12, rank=1, clock="none", at=100.0, at_sigma=60.0)
-    told = event("RuntimeError: odd", "agent.err", 40, rank=1, clock="naive", at=104.0, at_sigma=0.5)
-    merged = merge([step, head, own, told], SOURCES, Registry())
+    report = event("RuntimeError: odd", "agent.err", 40, rank=1, clock="naive", at=104.0, at_sigma=0.5)
+    merged = merge([step, head, own, report], SOURCES, Registry())
     assert merged.times == {("rank1.log", 12): (104.0, 0.5), ("rank1.log", 8): (102.0, math.hypot(2.0, 0.5))}
     assert [(e.where.line, e.at) for e in merged.events] == [(7, 100.0), (8, 102.0), (12, 104.0)]
 
 
-def test_a_time_that_the_lines_around_it_contradict_is_anothers() -> None:
+def test_a_time_that_the_lines_around_it_contradict_belongs_to_another() -> None:
     """Each node's launcher writes `Root Cause (first observed failure):`, at its own time."""
     heading = "Root Cause (first observed failure):"
     here = [

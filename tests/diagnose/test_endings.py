@@ -9,7 +9,7 @@ from postmortem.diagnose import endings
 
 
 @pytest.mark.parametrize(
-    "code, kind, said",
+    "code, kind, expected",
     [
         (0, "clean", "exit code 0"),
         (1, "own", "exit code 1"),
@@ -33,9 +33,9 @@ from postmortem.diagnose import endings
         (-25, "limit", "SIGXFSZ"),
     ],
 )
-def test_a_code_tells_how_a_process_ended(code: int, kind: str, said: str) -> None:
+def test_a_code_is_the_end_of_a_process(code: int, kind: str, expected: str) -> None:
     end = endings.of(code)
-    assert (end.kind, str(end)) == (kind, said)
+    assert (end.kind, str(end)) == (kind, expected)
 
 
 @pytest.mark.parametrize("code", [128, 131, 138, 140, 142, 200, 255])
@@ -59,10 +59,10 @@ def test_a_signal_without_a_name_of_its_own_is_a_stop() -> None:
      ("Illegal instruction", "SIGILL"), ("illegal hardware instruction", "SIGILL"), ("SIGTERM", "SIGTERM")],
 )  # fmt: skip
 def test_a_line_may_name_the_signal_instead(named: str, short: str) -> None:
-    told = event("task 3: …", signal=named)
-    end = endings.reported(told)
+    line = event("task 3: …", signal=named)
+    end = endings.reported(line)
     assert end is not None
-    assert (end.short, end.stated_by) == (short, told)
+    assert (end.short, end.stated_by) == (short, line)
 
 
 def test_the_signal_that_a_line_names_goes_before_its_code() -> None:
@@ -72,7 +72,7 @@ def test_the_signal_that_a_line_names_goes_before_its_code() -> None:
 
 
 @pytest.mark.parametrize("fields", [{}, {"signal": "Hurrah"}, {"signal": "2"}])
-def test_what_names_no_end_tells_of_none(fields: dict[str, str]) -> None:
+def test_text_without_an_end_is_none(fields: dict[str, str]) -> None:
     assert endings.reported(event(**fields)) is None
 
 

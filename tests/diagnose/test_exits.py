@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claims import NOON, bye, case, claim, event, exits, pattern
+from claims import NOON, case, claim, event, exits, final_line, pattern
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.exits import derive
 from postmortem.model import Event
@@ -100,14 +100,14 @@ def test_it_shows_nothing_of_a_clean_end_nor_where_something_accounts_for_it() -
     assert found([end(exitcode=0)]) == []
     assert found([end()]) == []
     assert found([end(exitcode=1), claim(RAISED)]) == []
-    assert found([end(exitcode=1)], *(bye(r) for r in range(4))) == []
+    assert found([end(exitcode=1)], *(final_line(r) for r in range(4))) == []
     assert found([end(exitcode=1), claim(LOST)]) == []
     assert found([end(exitcode=1), claim(pattern("n", None, role="symptom"))]) == [("rank-exit-without-reason", ())]
     assert found([end(exitcode=1), claim(LOST, event(speaker="kernel"))]) == [("rank-exit-without-reason", ())]
     assert found([end(exitcode=1), claim(LOST, event(wrapper=True))]) == [("rank-exit-without-reason", ())]
 
 
-def test_one_rank_ended_without_a_word_while_others_complain() -> None:
+def test_one_rank_ended_silently_while_others_complain() -> None:
     complaint = claim(LOST, event(rank=0))
     assert found([end(exitcode=1, ranks=(2,)), complaint]) == [("rank-exit-without-reason", (2,))]
     assert found([end(exitcode=1, ranks=(0,)), complaint]) == []
@@ -120,8 +120,8 @@ def test_a_stop_below_it_states_nothing_against_a_task_that_failed_by_itself() -
     def stop(line: int, file: str = "out", speaker: Any = "scheduler") -> Claim:
         return claim(STOP, event("CANCELLED", file, line, speaker=speaker))
 
-    told = [("rank-exit-without-reason", ())]
-    assert found([end(exitcode=1), stop(6)]) == told
+    expected = [("rank-exit-without-reason", ())]
+    assert found([end(exitcode=1), stop(6)]) == expected
     assert found([end(exitcode=1), stop(4)]) == []
     assert found([end(exitcode=1), stop(6, "other")]) == []
     assert found([end(exitcode=1), stop(6, speaker="launcher")]) == []

@@ -24,7 +24,7 @@ def effect(at: float | None = None, **more: Any) -> Claim:
 
 
 @pytest.mark.parametrize(
-    "join, mine, theirs, words",
+    "join, mine, fields, words",
     [
         ("same-pid", {"pids": (7,)}, {"pids": (7, 8)}, "the same process"),
         ("same-pid", {"ranks": (1,)}, {"ranks": (1,)}, "the same process"),
@@ -46,8 +46,8 @@ def effect(at: float | None = None, **more: Any) -> Claim:
         ("any", {}, {}, "the same job"),
     ],
 )
-def test_an_edge_needs_its_join(join: str, mine: dict[str, Any], theirs: dict[str, Any], words: str) -> None:
-    assert declared(cause(join, **mine), effect(**theirs)) == words
+def test_an_edge_needs_its_join(join: str, mine: dict[str, Any], fields: dict[str, Any], words: str) -> None:
+    assert declared(cause(join, **mine), effect(**fields)) == words
 
 
 def test_a_stated_cause_never_came_surely_later_than_what_it_explains() -> None:
@@ -60,26 +60,26 @@ def test_a_stated_cause_never_came_surely_later_than_what_it_explains() -> None:
 # ── the account of a root ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_symptom_follows_by_its_role_where_nothing_speaks_against_it() -> None:
+def test_a_symptom_follows_by_its_role_where_nothing_contradicts_it() -> None:
     root = claim(pattern(), ranks=(1,))
     same, other, nameless = effect(ranks=(1,)), effect(ranks=(0,)), effect()
-    told = account(root, [root, same, other, nameless])
-    assert [link.because for link in told.links] == ["the same rank", "another rank of the job", "the same job"]
-    assert told.rest == ()
+    result = account(root, [root, same, other, nameless])
+    assert [link.because for link in result.links] == ["the same rank", "another rank of the job", "the same job"]
+    assert result.rest == ()
 
 
 def test_what_surely_came_before_the_cause_is_left_over() -> None:
     root = claim(pattern(), event(at=NOON + 5, host="node-a"), ranks=(1,))
     before = effect(NOON, ranks=(0,))
-    told = account(root, [before])
-    assert told.links == ()
-    assert told.rest == ((before, "it precedes the cause"),)
+    result = account(root, [before])
+    assert result.links == ()
+    assert result.rest == ((before, "it precedes the cause"),)
 
 
 @pytest.mark.parametrize("speaker", ["kernel", "tool"])
 def test_what_the_kernel_states_of_another_host_is_no_symptom(speaker: str) -> None:
     root = claim(pattern(), ranks=(1,), hosts=("node-a",), gpus=("0000:48:00",))
-    for theirs, joined in (
+    for fields, joined in (
         ({"ranks": (1,)}, True),
         ({"ranks": (2,)}, False),
         ({"gpus": ("0000:48:00",)}, True),
@@ -88,7 +88,7 @@ def test_what_the_kernel_states_of_another_host_is_no_symptom(speaker: str) -> N
         ({"hosts": ("node-b",)}, False),
         ({}, True),
     ):
-        told = account(root, [effect(speaker=speaker, **theirs)])  # type: ignore[arg-type]
-        assert bool(told.links) is joined, theirs
+        result = account(root, [effect(speaker=speaker, **fields)])  # type: ignore[arg-type]
+        assert bool(result.links) is joined, fields
         if not joined:
-            assert told.rest[0][1] == "nothing links it to the cause"
+            assert result.rest[0][1] == "nothing links it to the cause"

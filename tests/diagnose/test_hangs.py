@@ -21,7 +21,7 @@ ANNOUNCED = pattern("announced", "collective-mismatch", role="symptom", tells=("
 Found = tuple[str, tuple[int, ...]] | None
 
 
-def said(line: int, rank: int = 1, kind: str = "pattern", **more: Any) -> Event:
+def at_line(line: int, rank: int = 1, kind: str = "pattern", **more: Any) -> Event:
     return event(more.pop("text", "it failed"), f"r{rank}.log", line, kind, rank=rank, **more)
 
 
@@ -30,11 +30,11 @@ def row(*events: Event, claims: Any = (), **known: Any) -> Row:
 
 
 def line(rank: int, text: str = "step 5 begins", **more: Any) -> Event:
-    return said(5, rank, "line", text=text, source_kind="console", **more)
+    return at_line(5, rank, "line", text=text, source_kind="console", **more)
 
 
 def complaint(rank: int, p: Any = WAITED, **more: Any) -> Claim:
-    return claim(p, said(9, rank, **more), ranks=(rank,))
+    return claim(p, at_line(9, rank, **more), ranks=(rank,))
 
 
 def waits(*ranks: int) -> list[Claim]:
@@ -66,22 +66,24 @@ def test_the_ranks_outside_the_majority_are_odd_and_without_one_all_are() -> Non
 
 
 def test_a_row_holds_the_complaint_of_the_rank() -> None:
-    wait, lost, raised = (claim(p, said(n), ranks=(1,)) for n, p in enumerate((WAITED, LOST, pattern()), 5))
+    wait, lost, raised = (claim(p, at_line(n), ranks=(1,)) for n, p in enumerate((WAITED, LOST, pattern()), 5))
     assert (row(claims=[wait]).complaint, row(claims=[lost]).lost) == (wait.event, lost.event)
     assert row(claims=[raised]).fatal is raised.event and row().silent
-    launcher = claim(pattern("l", None, role="symptom", family="launcher"), said(5))
-    end = claim(pattern("e", None, role="symptom", tells=("end",)), said(5))
-    assert row(claims=[launcher, end, claim(pattern(), said(5, speaker="kernel")), claim(LOST, role="context")]).silent
-    coded = claim(WAITED, said(6, fields={"code": "a.py:1"}))
+    launcher = claim(pattern("l", None, role="symptom", family="launcher"), at_line(5))
+    end = claim(pattern("e", None, role="symptom", tells=("end",)), at_line(5))
+    assert row(
+        claims=[launcher, end, claim(pattern(), at_line(5, speaker="kernel")), claim(LOST, role="context")]
+    ).silent
+    coded = claim(WAITED, at_line(6, fields={"code": "a.py:1"}))
     assert row(claims=[wait, coded]).complaint is row(claims=[coded, wait]).complaint is coded.event
-    account = claim(pattern("c", None, role="symptom", tells=("count",)), said(5))
+    account = claim(pattern("c", None, role="symptom", tells=("count",)), at_line(5))
     assert row(claims=[account]).complaint is account.event and row(claims=[wait, account]).complaint is wait.event
 
 
 def test_a_stack_that_a_dying_rank_printed_shows_no_hang() -> None:
     dead = [e._replace(at=NOON) for e in exits(r2=-9)]
-    late = said(5, kind="stack", at=NOON + 5)
-    undated = said(5, kind="stack", context=("Signal 15 received",))
+    late = at_line(5, kind="stack", at=NOON + 5)
+    undated = at_line(5, kind="stack", context=("Signal 15 received",))
     assert row(late, *dead).stack is row(undated, *dead).stack is None
     assert row(late._replace(at=NOON - 500), *dead).stack and row(late).stack and row(late, *exits(r2=-15)).stack
     assert row(late._replace(speaker="tool"), *dead).stack and row(undated._replace(context=()), *dead).stack
@@ -89,9 +91,9 @@ def test_a_stack_that_a_dying_rank_printed_shows_no_hang() -> None:
 
 def test_a_stack_that_was_asked_for_counts_if_the_rank_that_ended_had_waited_until_a_timeout() -> None:
     """`postmortem run` asks all ranks when the first one fails."""
-    asked = said(5, kind="stack", fields={"asked": "rank 0 (pid 7) exited with code 1", "after": 0})
-    stopped = said(5, kind="stack", fields={"asked": "SIGTERM came to the wrapper"})
-    waited, raised = (claim(p, said(5, rank=0), ranks=(0,)) for p in (WAITED, pattern()))
+    asked = at_line(5, kind="stack", fields={"asked": "rank 0 (pid 7) exited with code 1", "after": 0})
+    stopped = at_line(5, kind="stack", fields={"asked": "SIGTERM came to the wrapper"})
+    waited, raised = (claim(p, at_line(5, rank=0), ranks=(0,)) for p in (WAITED, pattern()))
     assert row(asked, claims=[waited], ranks=(0, 1)).stack is asked
     assert row(asked, claims=[raised], ranks=(0, 1)).stack is None
     assert row(stopped, claims=[waited], ranks=(0, 1)).stack is None
@@ -219,7 +221,7 @@ def test_a_warning_that_one_rank_alone_printed_is_named() -> None:
         return named(comparisons.odd_notice, seen([], *(line(r) for r in logged), *events))
 
     def notice(rank: int, text: str = "WARNING bad record 7") -> Event:
-        return said(6, rank, "notice", text=text)
+        return at_line(6, rank, "notice", text=text)
 
     assert odd(notice(1)) == odd(notice(1), notice(1, "WARNING slow disk")) == ("odd-warning-on-one-rank", (1,))
     assert odd(notice(0), notice(1)) is odd(notice(0, "WARNING slow disk"), notice(1)) is None

@@ -34,10 +34,10 @@ def test_three_attempts_of_which_two_failed_alike() -> None:
 
 def life(hour: int, steps: int) -> list[str]:
     says = "2026-11-21 {hour}:{minute:02d}:0{rank},100 INFO [rank{rank}] train: {what}"
-    said = ["rank {rank} of 2 starts", *(f"epoch 0 step {s} loss 2.{s}" for s in range(0, steps * 10, 10))]
+    texts = ["rank {rank} of 2 starts", *(f"epoch 0 step {s} loss 2.{s}" for s in range(0, steps * 10, 10))]
     return [
         says.format(hour=hour, minute=minute, rank=rank, what=what.format(rank=rank))
-        for minute, what in enumerate(said)
+        for minute, what in enumerate(texts)
         for rank in (0, 1)
     ]
 
@@ -46,8 +46,8 @@ def life(hour: int, steps: int) -> list[str]:
 def test_a_requeued_run_that_finished_has_recovered(why: str, tmp_path: Path) -> None:
     """Slurm appends the output of the second run to the same file. It was healthy once, as if nothing had been."""
     stop = f"slurmstepd: error: *** JOB 1204 ON node-a CANCELLED AT 2026-11-21T10:20:00 DUE TO {why} ***"
-    byes = [f"2026-11-21 12:30:0{rank},100 INFO [rank{rank}] train: Training finished." for rank in (0, 1)]
-    (tmp_path / "slurm-1204.out").write_text("\n".join([*life(10, 6), stop, *life(12, 9), *byes]) + "\n")
+    final_lines = [f"2026-11-21 12:30:0{rank},100 INFO [rank{rank}] train: Training finished." for rank in (0, 1)]
+    (tmp_path / "slurm-1204.out").write_text("\n".join([*life(10, 6), stop, *life(12, 9), *final_lines]) + "\n")
     document = analyze([str(tmp_path)]).document
     assert (document["verdict"]["outcome"], document["verdict"]["attempt"]) == ("recovered", 0)
     assert document["verdict"]["headline"].startswith("Recovered: in attempt 0 Slurm ")

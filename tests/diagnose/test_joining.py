@@ -47,14 +47,14 @@ def test_ranks_without_a_line_never_came() -> None:
     assert found([waits(r, world=4) for r in range(3)], *ALL[:3], world=None) == [("rank-never-joined", (3,))]
 
 
-def test_a_rank_that_speaks_and_neither_joined_nor_complained_is_stuck() -> None:
+def test_a_rank_with_lines_that_neither_joined_nor_complained_is_stuck() -> None:
     waiting = [waits(r) for r in (0, 1, 2)]
     assert found(waiting, *ALL) == [("rank-stuck-before-init", (3,))]
     assert found(waiting, *ALL, *steps(3, 1)) == []
     assert found([waits(0)], *ALL) == []  # three cannot be stuck where one waits
     launcher = pattern("l", None, role="symptom", family="launcher")
-    told = claim(launcher, event(rank=3), ranks=(3,))
-    assert found([*waiting, told], *ALL) == [("rank-stuck-before-init", (3,))]
+    report = claim(launcher, event(rank=3), ranks=(3,))
+    assert found([*waiting, report], *ALL) == [("rank-stuck-before-init", (3,))]
     own = claim(pattern("own", "storage", role="symptom"), event(rank=3))
     assert found([*waiting, own], *ALL) == []
 

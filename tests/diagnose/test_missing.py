@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claims import bye, case, claim, event, exits, pattern, source
+from claims import case, claim, event, exits, final_line, pattern, source
 from postmortem.diagnose.claims import Claim
 from postmortem.model import collected as items
 from postmortem.say.missing import Open, missing, recorder_settings
@@ -105,7 +105,7 @@ def test_a_rank_in_another_collective_is_not_searched_for() -> None:
 
 
 def test_of_a_rank_that_had_finished_its_batches_are_open() -> None:
-    assert wanted("collective-mismatch", bye(1), named=(1,), ranks=(1,)) == ["the number"]
+    assert wanted("collective-mismatch", final_line(1), named=(1,), ranks=(1,)) == ["the number"]
 
 
 def test_a_rank_that_aborts_after_a_timeout_is_not_the_dead_one() -> None:
@@ -145,10 +145,10 @@ def test_the_schedulers_account_of_a_job_whose_number_is_known() -> None:
 
 
 def test_logs_of_ranks_that_have_none() -> None:
-    voice = event(kind="line", rank=0)
-    assert [i["what"] for i in asked("", voice, root=claim(pattern()), ranks=(0, 1, 2))] == ["logs of ranks 1 and 2"]
+    output = event(kind="line", rank=0)
+    assert [i["what"] for i in asked("", output, root=claim(pattern()), ranks=(0, 1, 2))] == ["logs of ranks 1 and 2"]
     assert asked("", root=claim(pattern()), ranks=(0, 1)) == []
-    assert asked("", voice, root=claim(pattern()), ranks=(0,)) == []
+    assert asked("", output, root=claim(pattern()), ranks=(0,)) == []
 
 
 @pytest.mark.parametrize(

@@ -76,11 +76,11 @@ def test_a_line_reads_as_another_under_older_versions(torch: str | None, means: 
 
 GENERIC = pattern("raised", generic=True)
 NAMED = pattern("out-of-memory", "gpu-oom")
-WEATHER = pattern("weather", None, role="context")
+CONTEXT = pattern("weather", None, role="context")
 
 
 def names(*events: Event) -> list[str]:
-    return [c.pattern.id for c in observe(case(*events, patterns=[GENERIC, NAMED, WEATHER]))]
+    return [c.pattern.id for c in observe(case(*events, patterns=[GENERIC, NAMED, CONTEXT]))]
 
 
 def raised(line: int = 20, **more: Any) -> Event:
@@ -102,7 +102,7 @@ def test_nor_is_an_exception_whose_message_has_a_name_in_a_further_line() -> Non
     assert names(raised(opened=15), named(14, text="above")) == ["raised", "out-of-memory"]
 
 
-def test_a_wrapper_only_carries_anothers_failure() -> None:
+def test_a_wrapper_only_carries_the_failure_of_another() -> None:
     wrapper = raised(wrapper=True, type="torch.elastic.ChildFailedError(…)")
     (one,) = observe(case(wrapper, patterns=[GENERIC]))
     assert one.role == "symptom"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claims import bye, case, claim, event, exits, pattern
+from claims import case, claim, event, exits, final_line, pattern
 from postmortem.diagnose import liveness, outcome
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import log_ends
@@ -21,7 +21,7 @@ def worked(line: int = 5, file: str = "rank0.log", by: str = "count", **more: An
     return event("step 5", file, line, "worked", source_kind="console", **({"fields": {"by": by}} | more))
 
 
-def said(line: int, text: str = "x", file: str = "a.log", kind: str = "line", **more: Any) -> Event:
+def at_line(line: int, text: str = "x", file: str = "a.log", kind: str = "line", **more: Any) -> Event:
     return event(text, file, line, kind, source_kind="console", **more)
 
 
@@ -46,8 +46,8 @@ def test_a_guess_beside_a_job_that_works_is_none() -> None:
 def test_a_loud_complaint_is_a_failure_unless_all_finished(severity: str) -> None:
     loud = claim(pattern("l", "hang", role="symptom", severity=severity), event(speaker="launcher"))
     assert of(None, loud, events=[worked()]) == "undetermined"
-    assert of(None, loud, events=[bye(0)], ranks=(0,)) == "healthy"
-    assert of(None, loud, events=[bye(0), *exits(r0=0)], ranks=(0,)) == "undetermined"
+    assert of(None, loud, events=[final_line(0)], ranks=(0,)) == "healthy"
+    assert of(None, loud, events=[final_line(0), *exits(r0=0)], ranks=(0,)) == "undetermined"
 
 
 def test_a_stack_or_trouble_without_a_sign_of_attempt_is_no_health() -> None:
@@ -72,13 +72,13 @@ def test_attempt_after_a_line_is_its_writers_in_the_same_log() -> None:
 
 
 def test_all_are_done_where_every_rank_or_every_console_stated_final_message() -> None:
-    consoles = [said(1, file="a"), said(1, file="b")]
-    assert liveness.all_done(case(bye(0), ranks=(0,)))
-    assert not liveness.all_done(case(*consoles, bye(0, file="a"), ranks=(0, 1)))
-    assert liveness.all_done(case(*consoles, bye(None, file="a"), bye(None, file="b")))
-    assert not liveness.all_done(case(*consoles, bye(None, file="a")))
+    consoles = [at_line(1, file="a"), at_line(1, file="b")]
+    assert liveness.all_done(case(final_line(0), ranks=(0,)))
+    assert not liveness.all_done(case(*consoles, final_line(0, file="a"), ranks=(0, 1)))
+    assert liveness.all_done(case(*consoles, final_line(None, file="a"), final_line(None, file="b")))
+    assert not liveness.all_done(case(*consoles, final_line(None, file="a")))
     assert not liveness.all_done(case(*consoles))
-    assert not liveness.all_done(case(bye(0), *exits(r0=1), ranks=(0,)))
+    assert not liveness.all_done(case(final_line(0), *exits(r0=1), ranks=(0,)))
 
 
 # ── the end of a log ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -88,27 +88,27 @@ def ends(*events: Event, claims: Any = (), **known: Any) -> list[tuple[str, int 
     return [(c.pattern.id, c.event.where.line) for c in log_ends.derive(case(*events, **known), list(claims))]
 
 
-def cry(line: int, text: str = "ERROR odd", file: str = "a.log", **more: Any) -> Event:
-    return said(line, text, file, "notice", cries=True, **more)
+def loud_line(line: int, text: str = "ERROR odd", file: str = "a.log", **more: Any) -> Event:
+    return at_line(line, text, file, "notice", cries=True, **more)
 
 
 ERROR, RETRIES = "log-ends-with-error", "log-ends-in-retries"
 
 
 def test_a_log_that_ends_with_an_error_of_unknown_words() -> None:
-    assert ends(said(1), cry(2)) == [(ERROR, 2)]
-    assert ends(said(1), cry(2), *(said(n) for n in range(3, 7))) == [(ERROR, 2)]
-    assert ends(said(1), cry(2), *(said(n) for n in range(3, 8))) == []
-    assert ends(cry(2), cry(3)) == [(ERROR, 3)]
-    assert ends(said(1), said(2, "WARNING", kind="notice")) == []
+    assert ends(at_line(1), loud_line(2)) == [(ERROR, 2)]
+    assert ends(at_line(1), loud_line(2), *(at_line(n) for n in range(3, 7))) == [(ERROR, 2)]
+    assert ends(at_line(1), loud_line(2), *(at_line(n) for n in range(3, 8))) == []
+    assert ends(loud_line(2), loud_line(3)) == [(ERROR, 3)]
+    assert ends(at_line(1), at_line(2, "WARNING", kind="notice")) == []
 
 
 def test_a_wait_that_nothing_ended() -> None:
-    waits = [said(n, f"Server is not up. Retrying in {n} s") for n in (1, 2, 3)]
+    waits = [at_line(n, f"Server is not up. Retrying in {n} s") for n in (1, 2, 3)]
     assert ends(*waits) == [(RETRIES, 3)]
     assert ends(*waits[:2]) == []
-    assert ends(*waits, said(4)) == []
-    assert ends(said(1, "Retrying"), said(2, "x"), said(3, "trying again")) == []
+    assert ends(*waits, at_line(4)) == []
+    assert ends(at_line(1, "Retrying"), at_line(2, "x"), at_line(3, "trying again")) == []
     assert ends(*waits, worked(3, file="a.log")) == []
 
 
@@ -117,8 +117,8 @@ def test_what_is_stated_again_and_again_to_the_end() -> None:
     assert log_ends.repeated_to_the_end(case(*same), same[2])
     assert not log_ends.repeated_to_the_end(case(*same), same[1])
     assert not log_ends.repeated_to_the_end(case(*same[1:]), same[2])
-    assert not log_ends.repeated_to_the_end(case(*same, said(6)), same[2])
-    assert log_ends.repeated_to_the_end(case(*same, said(4)), same[2])
+    assert not log_ends.repeated_to_the_end(case(*same, at_line(6)), same[2])
+    assert log_ends.repeated_to_the_end(case(*same, at_line(4)), same[2])
     assert not log_ends.repeated_to_the_end(case(*same, worked(2, file="a.log")), same[2])
     first = worked(1, file="a.log")
     assert log_ends.repeated_to_the_end(case(*same, first._replace(where=first.where._replace(line=0))), same[2])

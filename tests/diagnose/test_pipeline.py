@@ -1,4 +1,4 @@
-"""From claims to one verdict: which job, which life of it, and a scheduler that only sweeps up."""
+"""From claims to one verdict: which job, which attempt, and a scheduler that is the last to act."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claims import NOON, bye, case, claim, event, exits, library, pattern, source, steps
+from claims import NOON, case, claim, event, exits, final_line, library, pattern, source, steps
 from postmortem.align import Timeline
 from postmortem.diagnose import _choose, _scheduler_last, _went_well, diagnose
 from postmortem.diagnose.claims import Claim
@@ -35,10 +35,10 @@ def test_the_latest_job_that_failed_or_the_one_that_is_asked_for() -> None:
     assert _choose(jobs[3:], None).job == "d"
 
 
-def test_a_last_attempt_went_well_if_it_is_seen_at_work_or_done_or_all_spoke_after_ends_that_were_reported() -> None:
+def test_a_last_attempt_went_well_if_it_is_at_work_or_done_or_all_wrote_after_reported_ends() -> None:
     failed, quiet = case(*exits(r0=1)), event("x", kind="line", rank=0)
     worked = event("step", kind="worked", rank=0, fields={"by": "count"})
-    assert _went_well([failed, case(bye(0), ranks=(0, 1))])
+    assert _went_well([failed, case(final_line(0), ranks=(0, 1))])
     assert _went_well([failed, case(worked, *steps(0, 1), ranks=(0, 1))])
     assert _went_well([failed, case(quiet, ranks=(0,))])
     assert not _went_well([failed, case(quiet, ranks=(0, 1))])
@@ -81,10 +81,10 @@ def test_an_unreadable_file_is_named_with_its_reason() -> None:
     """Whether the OOM killer did it stands in a log that nobody may read: that one is asked for first."""
     denied = {"path": "kernel/dmesg.txt", "bytes": 900, "reason": "cannot be opened: Permission denied", "lost": True}
     died = [e._replace(where=e.where._replace(source="rank1.log")) for e in exits(r1=-9)]
-    said = [*steps(0, 1, 2), *steps(1, 1, 2), *died]
+    events = [*steps(0, 1, 2), *steps(1, 1, 2), *died]
     files = [source(f"rank{r}.log", rank=r) for r in (0, 1)]
     ledger = {"bytes": 1000, "skipped": [denied]}
-    doc: Any = write(diagnose(Timeline.of(said), files, library(), ledger), files, ledger)
+    doc: Any = write(diagnose(Timeline.of(events), files, library(), ledger), files, ledger)
     first, *rest = doc["verdict"]["missing"]
     assert doc["verdict"]["category"] == "external-signal"
     assert first["what"] == "kernel/dmesg.txt: permission denied"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from claims import NOON, bye, case, claim, event, exits, parts, pattern, steps
+from claims import NOON, case, claim, event, exits, final_line, parts, pattern, steps
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules import foreign
@@ -30,7 +30,7 @@ def kernels(p: Any = OOM, **more: Any) -> Claim:
 
 
 def test_nothing_that_others_show_harmed_a_job_that_all_ranks_finished() -> None:
-    seen = case(bye(0), bye(1), ranks=(0, 1))
+    seen = case(final_line(0), final_line(1), ranks=(0, 1))
     for speaker in ("kernel", "scheduler", "cluster", "tool"):
         assert fallen(foreign.harmless, seen, kernels(speaker=speaker)) == {0: "context"}
     assert fallen(foreign.harmless, seen, kernels(speaker="launcher")) == {}

@@ -15,7 +15,7 @@ RAISED = pattern(generic=True)
 CRASH = pattern("crashed", "native-crash")
 
 
-def fallen(rule: Rule, *claims: Claim) -> list[tuple[int, str]]:
+def reduced(rule: Rule, *claims: Claim) -> list[tuple[int, str]]:
     return list(parts(rule(View(case(), claims))).items())
 
 
@@ -23,10 +23,10 @@ def raised(type: str = "ValueError", **fields: Any) -> Claim:
     return claim(fields.pop("of", RAISED), event(fields={"type": type, **fields}))
 
 
-def test_a_quoted_line_speaks_of_another_place() -> None:
-    assert fallen(reading.quoted, raised(quoted=True)) == [(0, "context")]
-    assert fallen(reading.quoted, claim(RAISED, event(quoted=True), role="confirms")) == [(0, "context")]
-    assert fallen(reading.quoted, raised(), claim(RAISED, event(quoted=True), role="symptom")) == []
+def test_a_quoted_line_is_about_another_place() -> None:
+    assert reduced(reading.quoted, raised(quoted=True)) == [(0, "context")]
+    assert reduced(reading.quoted, claim(RAISED, event(quoted=True), role="confirms")) == [(0, "context")]
+    assert reduced(reading.quoted, raised(), claim(RAISED, event(quoted=True), role="symptom")) == []
 
 
 @pytest.mark.parametrize(
@@ -41,53 +41,53 @@ def test_a_quoted_line_speaks_of_another_place() -> None:
     ],
 )
 def test_an_exception_of_the_collective_library_is_a_peers_silence(type: str, line: str) -> None:
-    assert fallen(reading.transport, raised(type, line=line)) == [(0, "symptom")]
-    assert fallen(reading.transport, raised(type, line=line, of=pattern())) == []
+    assert reduced(reading.transport, raised(type, line=line)) == [(0, "symptom")]
+    assert reduced(reading.transport, raised(type, line=line, of=pattern())) == []
 
 
 @pytest.mark.parametrize("fields", [{"terminate": "c10::DistBackendError"}, {"what": "[Rank 1] Watchdog caught …"}])
 def test_an_abort_on_an_exception_of_the_collective_library_repeats_it(fields: dict[str, str]) -> None:
     crash = claim(CRASH, event(fields=fields))
-    assert fallen(reading.abort_of_a_collective, crash) == [(0, "symptom")]
-    assert fallen(reading.abort_of_a_collective, claim(RAISED, event(fields=fields))) == []
-    assert fallen(reading.abort_of_a_collective, claim(CRASH, event(terminate="std::out_of_range"))) == []
+    assert reduced(reading.abort_of_a_collective, crash) == [(0, "symptom")]
+    assert reduced(reading.abort_of_a_collective, claim(RAISED, event(fields=fields))) == []
+    assert reduced(reading.abort_of_a_collective, claim(CRASH, event(terminate="std::out_of_range"))) == []
 
 
 # ── what only opens a message ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def opens(first: Claim, *others: Claim) -> list[tuple[int, str]]:
-    return fallen(reading.opens_a_message, first, *others)
+    return reduced(reading.opens_a_message, first, *others)
 
 
-def said(text: str, line: int, of: Any = CRASH, file: str = "a.log", rank: int | None = 0, **fields: Any) -> Claim:
+def claim_at(text: str, line: int, of: Any = CRASH, file: str = "a.log", rank: int | None = 0, **fields: Any) -> Claim:
     role = fields.pop("role", of.role)
     return claim(of, event(text, file, line, rank=rank, fields=fields), role=role)
 
 
-HEAD = said("terminate called after throwing an instance of 'std::x'", 5)
+HEAD = claim_at("terminate called after throwing an instance of 'std::x'", 5)
 
 
 def test_an_uncaught_exception_gives_way_to_its_what() -> None:
     more = "  what():  CUDA error"
-    assert opens(HEAD, said(more, 6)) == [(0, "symptom")]
-    assert opens(HEAD, said(more, 5 + reading.FAR)) == [(0, "symptom")]
+    assert opens(HEAD, claim_at(more, 6)) == [(0, "symptom")]
+    assert opens(HEAD, claim_at(more, 5 + reading.FAR)) == [(0, "symptom")]
     for other in (
-        said(more, 6 + reading.FAR),
-        said(more, 5),
-        said(more, 4),
-        said(more, 6, file="b.log"),
-        said(more, 6, rank=1),
-        said(more, 6, role="symptom"),
-        said(more, 6, role="context"),
-        said("another line", 6),
+        claim_at(more, 6 + reading.FAR),
+        claim_at(more, 5),
+        claim_at(more, 4),
+        claim_at(more, 6, file="b.log"),
+        claim_at(more, 6, rank=1),
+        claim_at(more, 6, role="symptom"),
+        claim_at(more, 6, role="context"),
+        claim_at("another line", 6),
     ):
         assert opens(HEAD, other) == []
 
 
 def test_a_library_that_only_carries_what_a_rank_raised() -> None:
-    head = said("CheckpointException ranks: {1}", 5)
+    head = claim_at("CheckpointException ranks: {1}", 5)
     parent = {"reported_by": "parent"}
-    assert opens(head, said("ValueError", 9, of=pattern(), **parent)) == [(0, "symptom")]
-    assert opens(head, said("ValueError", 9, of=RAISED, **parent)) == []
-    assert opens(head, said("ValueError", 9, of=pattern())) == []
+    assert opens(head, claim_at("ValueError", 9, of=pattern(), **parent)) == [(0, "symptom")]
+    assert opens(head, claim_at("ValueError", 9, of=RAISED, **parent)) == []
+    assert opens(head, claim_at("ValueError", 9, of=pattern())) == []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claims import bye, case, claim, event, parts, pattern
+from claims import case, claim, event, final_line, parts, pattern
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules import survived
 from postmortem.diagnose.rules.view import Rule, View
@@ -16,7 +16,7 @@ RAISED = pattern(generic=True)
 END = pattern("end", None, role="confirms", tells=("end",))
 
 
-def fallen(rule: Rule, *claims: Claim, events: Any = (), **known: Any) -> dict[int, str]:
+def reduced(rule: Rule, *claims: Claim, events: Any = (), **known: Any) -> dict[int, str]:
     return parts(rule(View(case(*events, patterns=[END], **known), claims)))
 
 
@@ -35,10 +35,10 @@ def worked(line: int = 9, **more: Any) -> Event:
 
 
 def test_what_a_rank_survived_was_handled() -> None:
-    assert fallen(survived.went_on, raised(), events=[worked()]) == {0: "context"}
-    assert fallen(survived.went_on, raised(), events=[worked(3)]) == {}
-    assert fallen(survived.went_on, raised(), events=[worked(file="b.log")]) == {}
-    assert fallen(survived.went_on, raised(), events=[bye(None, file="a.log")]) == {0: "context"}
+    assert reduced(survived.went_on, raised(), events=[worked()]) == {0: "context"}
+    assert reduced(survived.went_on, raised(), events=[worked(3)]) == {}
+    assert reduced(survived.went_on, raised(), events=[worked(file="b.log")]) == {}
+    assert reduced(survived.went_on, raised(), events=[final_line(None, file="a.log")]) == {0: "context"}
 
 
 @pytest.mark.parametrize(
@@ -56,18 +56,18 @@ def test_what_a_rank_survived_was_handled() -> None:
     ],
 )
 def test_what_a_process_died_of_or_what_others_report_was_not_handled(c: Claim) -> None:
-    assert fallen(survived.went_on, c, events=[worked()]) == {}
+    assert reduced(survived.went_on, c, events=[worked()]) == {}
 
 
 def test_a_final_message_below_what_surely_ended_its_process_is_its_shells() -> None:
     ended = raised(frames=(("a.py", 1, "<module>"),))
-    assert fallen(survived.went_on, ended, events=[bye(None, file="a.log")]) == {}
-    last = bye(None, file="a.log", fields={"last_word": True})
-    assert fallen(survived.went_on, ended, events=[last]) == {0: "context"}
-    assert fallen(survived.went_on, ended, events=[worked(5 + survived.FAR)]) == {0: "context"}
-    assert fallen(survived.went_on, ended, events=[worked(4 + survived.FAR)]) == {}
+    assert reduced(survived.went_on, ended, events=[final_line(None, file="a.log")]) == {}
+    last = final_line(None, file="a.log", fields={"last_word": True})
+    assert reduced(survived.went_on, ended, events=[last]) == {0: "context"}
+    assert reduced(survived.went_on, ended, events=[worked(5 + survived.FAR)]) == {0: "context"}
+    assert reduced(survived.went_on, ended, events=[worked(4 + survived.FAR)]) == {}
     answer = worked(6, fields={"by": "answer"})
-    assert fallen(survived.went_on, ended, events=[answer]) == {0: "context"}
+    assert reduced(survived.went_on, ended, events=[answer]) == {0: "context"}
 
 
 LINE = event("next", "a.log", 9, "line")
@@ -76,26 +76,26 @@ LINE = event("next", "a.log", 9, "line")
 # ── it finished ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def done(rule_claim: Claim, *byes: Event, **known: Any) -> bool:
-    return bool(fallen(survived.job_done, rule_claim, events=byes, **known))
+def done(rule_claim: Claim, *final_lines: Event, **known: Any) -> bool:
+    return bool(reduced(survived.job_done, rule_claim, events=final_lines, **known))
 
 
-def leaving(rule_claim: Claim, *byes: Event) -> bool:
-    return bool(fallen(survived.while_leaving, rule_claim, events=byes, ranks=(0,)))
+def leaving(rule_claim: Claim, *final_lines: Event) -> bool:
+    return bool(reduced(survived.while_leaving, rule_claim, events=final_lines, ranks=(0,)))
 
 
 LAST = {"fields": {"last_word": True}}
 
 
 def test_a_run_that_stated_final_message_everywhere_got_over_what_is_above() -> None:
-    assert done(raised(5), bye(0, 9, file="a.log"), ranks=(0,))
+    assert done(raised(5), final_line(0, 9, file="a.log"), ranks=(0,))
     other = event("x", "b.log", 1, "line", source_kind="console")
-    assert not done(raised(5), bye(0, 9, file="a.log"), other, ranks=(0, 1))
-    assert not done(raised(5), bye(0, 9, file="b.log"), ranks=(0,))
-    assert not done(raised(5, role="context"), bye(0, 9, file="a.log"), ranks=(0,))
+    assert not done(raised(5), final_line(0, 9, file="a.log"), other, ranks=(0, 1))
+    assert not done(raised(5), final_line(0, 9, file="b.log"), ranks=(0,))
+    assert not done(raised(5, role="context"), final_line(0, 9, file="a.log"), ranks=(0,))
     for speaker in ("kernel", "scheduler"):
-        assert not done(raised(5, speaker=speaker), bye(0, 9, file="a.log"), ranks=(0,))
-    assert not done(raised(5, p=pattern("nan", "numerics")), bye(0, 9, file="a.log"), ranks=(0,))
+        assert not done(raised(5, speaker=speaker), final_line(0, 9, file="a.log"), ranks=(0,))
+    assert not done(raised(5, p=pattern("nan", "numerics")), final_line(0, 9, file="a.log"), ranks=(0,))
 
 
 @pytest.mark.parametrize(
@@ -108,23 +108,23 @@ def test_a_run_that_stated_final_message_everywhere_got_over_what_is_above() -> 
         raised(p=pattern("left", tells=("exit",))),
     ],
 )
-def test_a_final_message_below_a_death_is_anothers_unless_no_failing_script_prints_it(c: Claim) -> None:
-    assert not done(c, bye(0, 9, file="a.log"), ranks=(0,))
-    assert done(c, bye(0, 9, file="a.log", **LAST), ranks=(0,))
+def test_a_final_message_below_a_death_belongs_to_another_unless_no_failing_script_prints_it(c: Claim) -> None:
+    assert not done(c, final_line(0, 9, file="a.log"), ranks=(0,))
+    assert done(c, final_line(0, 9, file="a.log", **LAST), ranks=(0,))
 
 
 def test_below_the_final_message_peers_vanish_while_processes_leave() -> None:
     lost = raised(12, p=pattern("lost", "peer-lost"))
-    assert leaving(lost, bye(0, 9, file="a.log", **LAST))
-    assert not leaving(lost, bye(0, 9, file="a.log"))
-    assert not leaving(raised(12), bye(0, 9, file="a.log", **LAST))
-    assert leaving(raised(12, role="symptom"), bye(0, 9, file="a.log", **LAST))
+    assert leaving(lost, final_line(0, 9, file="a.log", **LAST))
+    assert not leaving(lost, final_line(0, 9, file="a.log"))
+    assert not leaving(raised(12), final_line(0, 9, file="a.log", **LAST))
+    assert leaving(raised(12, role="symptom"), final_line(0, 9, file="a.log", **LAST))
     for word in ("end", "exit"):
         end = raised(12, role="confirms", p=pattern("e", None, tells=(word,)))
-        assert not leaving(end, bye(0, 9, file="a.log", **LAST))
-    assert not leaving(raised(5, p=pattern("lost", "peer-lost")), bye(0, 9, file="a.log", **LAST))
+        assert not leaving(end, final_line(0, 9, file="a.log", **LAST))
+    assert not leaving(raised(5, p=pattern("lost", "peer-lost")), final_line(0, 9, file="a.log", **LAST))
     at_work = raised(12, p=pattern("lost", "peer-lost"), excepthook=True, collective="all_reduce")
-    assert not leaving(at_work, bye(0, 9, file="a.log", **LAST))
+    assert not leaving(at_work, final_line(0, 9, file="a.log", **LAST))
 
 
 # ── it was caught ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -134,7 +134,7 @@ INNER = (("lib.py", 3, "_load"), ("lib.py", 9, "get"))
 
 def caught(*events: Event, of: Any = RAISED, rank: int | None = None, **fields: Any) -> bool:
     c = raised(5, rank, of, fields={"frames": INNER} | fields)
-    return bool(fallen(survived.caught, c, events=events))
+    return bool(reduced(survived.caught, c, events=events))
 
 
 def test_an_exception_in_a_librarys_own_code_after_which_it_wrote_on() -> None:

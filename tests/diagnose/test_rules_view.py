@@ -30,7 +30,7 @@ def always(at: int, to: Role, name: str = "always", because: str = "so it is") -
     return rule(name, lambda view: iter([Defeat(at, to, because)]))
 
 
-def if_fallen(watched: int, at: int, to: Role, name: str) -> Rule:
+def if_reduced(watched: int, at: int, to: Role, name: str) -> Rule:
     """Builds on what another rule took away."""
 
     def body(view: View) -> Iterator[Defeat]:
@@ -46,16 +46,16 @@ def roles(found: Sequence[Claim]) -> list[str]:
 
 def test_the_claim_states_why_it_fell_and_so_does_the_trace() -> None:
     seen = case()
-    (fallen,) = settle(seen, claims(["cause"]), [[always(0, "context")]])
-    assert (fallen.role, fallen.because) == ("context", "so it is")
+    (reduced,) = settle(seen, claims(["cause"]), [[always(0, "context")]])
+    assert (reduced.role, reduced.because) == ("context", "so it is")
     assert list(seen.notes) == ["p at rank0.log:0 counts as context: so it is"]
 
 
 def test_of_several_defeats_the_one_that_takes_most_counts() -> None:
     for rules in ([always(0, "symptom", "a"), always(0, "context", "b", "worst")],
                   [always(0, "context", "a", "worst"), always(0, "symptom", "b")]):  # fmt: skip
-        (fallen,) = settle(case(), claims(["cause"]), [rules])
-        assert (fallen.role, fallen.because) == ("context", "worst")
+        (reduced,) = settle(case(), claims(["cause"]), [rules])
+        assert (reduced.role, reduced.because) == ("context", "worst")
 
 
 @st.composite
@@ -68,7 +68,7 @@ def strata(draw: st.DrawFn) -> tuple[list[Role], list[Rule]]:
         if draw(st.booleans()):
             rules.append(always(draw(at), draw(to), f"rule{n}", f"because {n}"))
         else:
-            rules.append(if_fallen(draw(at), draw(at), draw(to), f"rule{n}"))
+            rules.append(if_reduced(draw(at), draw(at), draw(to), f"rule{n}"))
     return given, rules
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from claims import NOON, bye, case, claim, event, exits, explains, pattern, source, steps
+from claims import NOON, case, claim, event, exits, explains, final_line, pattern, source, steps
 from postmortem.diagnose import novelty
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
@@ -27,7 +27,7 @@ def solution(root: Claim | None, *others: Claim, seen: Case | None = None, outco
 # ── victims ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_each_victim_stands_in_one_list() -> None:
+def test_each_victim_is_in_one_list() -> None:
     claims = [claim(WAITED, ranks=(0, 1)), claim(LOST, ranks=(1, 2, 3))]
     found = victims(case(*exits(r1=-15, r2=-15, r4=-15, r5=1)), (3,), claims)
     assert (found.timed_out, found.lost, found.stopped) == ((0, 1), (2,), (4,))
@@ -56,21 +56,21 @@ def test_who_what_where_when_and_what_it_did_to_the_others() -> None:
         e={"at": NOON, "kind": "exception"},
         fields={"line": "ValueError: odd", "code": "train.py:9"},
     )
-    said = headline(solution(root, claim(LOST, ranks=(0, 1)), claim(WAITED, ranks=(3,))))
-    assert said == (
+    sentence = headline(solution(root, claim(LOST, ranks=(0, 1)), claim(WAITED, ranks=(3,))))
+    assert sentence == (
         "Rank 2 on node-b raised an exception (ValueError: odd) in train.py:9 at 12:00:00; "
         "rank 3 timed out and 2 other ranks lost the connection."
     )
 
 
-def test_what_the_title_says_already_is_not_quoted() -> None:
+def test_the_title_is_not_quoted_again() -> None:
     assert headline(solution(raised(2, title="A rank raised ValueError: bad label 4711"))) == (
         "Rank 2 raised ValueError: bad label 4711."
     )
     assert headline(solution(raised(2, title="A GPU is gone (Xid 79)"))) == "Rank 2: a GPU is gone (Xid 79)."
 
 
-def test_a_gpu_or_a_host_stands_for_a_rank_that_is_not_known() -> None:
+def test_a_gpu_or_a_host_replaces_a_rank_that_is_not_known() -> None:
     gpu = claim(pattern("x", "gpu-hardware", title="Xid 79"), gpus=("0000:48:00",), ranks=(1,))
     assert headline(solution(gpu)).startswith("Rank 1 (GPU 0000:48:00) reported Xid 79")
     assert headline(solution(gpu, ranks=())).startswith("GPU 0000:48:00 reported Xid 79")
@@ -87,13 +87,13 @@ def test_a_patterns_own_sentence() -> None:
     assert headline(solution(root)) == "Rank 2 was killed by SIGKILL (python3, pid 7) at 12:00:00, so."
     two = raised(1, 2, p={"headline": "{who} {was} gone"}, fields={}, e={"at": NOON})
     assert headline(solution(two)) == "Ranks 1 and 2 were gone at 12:00:00."
-    nobody = raised(p={"headline": "{who} met {ending} in a {comm}{code}"}, fields={"code": "a.py:1"})
-    assert headline(solution(nobody)) == "A process met an error in a process in a.py:1."
+    unowned = raised(p={"headline": "{who} met {ending} in a {comm}{code}"}, fields={"code": "a.py:1"})
+    assert headline(solution(unowned)) == "A process met an error in a process in a.py:1."
 
 
 def test_a_crash_after_the_goodbye() -> None:
     p = {"headline": "{who} crashed: {crash}{finished}"}
-    done = case(bye(1), bye(2), ranks=(1, 2))
+    done = case(final_line(1), final_line(2), ranks=(1, 2))
     one = raised(1, p=p, fields={"signal": "SIGSEGV"})
     assert headline(solution(one, seen=done)) == "Rank 1 crashed: SIGSEGV after it had finished."
     assert headline(solution(one)) == "Rank 1 crashed: SIGSEGV."
@@ -103,7 +103,7 @@ def test_a_crash_after_the_goodbye() -> None:
     assert headline(solution(left, seen=done)) == "Rank 1 crashed: bus error."
 
 
-def test_a_comparison_is_a_sentence_by_itself_or_stands_behind_its_title() -> None:
+def test_a_comparison_is_a_sentence_by_itself_or_follows_its_title() -> None:
     compared = {"strength": "compared", "p": {"derived": True}}
     assert (
         headline(solution(raised(2, because="rank 2 had reached step 6", **compared))) == "Rank 2 had reached step 6."
@@ -120,8 +120,8 @@ def test_a_comparison_is_a_sentence_by_itself_or_stands_behind_its_title() -> No
 
 def test_long_messages_are_cut_at_a_clause_and_no_bracket_is_left_open() -> None:
     def quoted(line: str) -> str:
-        said = headline(solution(raised(2, fields={"line": line})))
-        return said.removeprefix("Rank 2 raised an exception (").removesuffix(").")
+        sentence = headline(solution(raised(2, fields={"line": line})))
+        return sentence.removeprefix("Rank 2 raised an exception (").removesuffix(").")
 
     clause = "the first clause of this message is of some length. "
     assert quoted(clause + "x " * 60) == clause[:-2]
@@ -134,7 +134,7 @@ def test_long_messages_are_cut_at_a_clause_and_no_bracket_is_left_open() -> None
     assert quoted("RuntimeError: none left") == "none left"
 
 
-def test_a_recovery_tells_which_attempt_failed() -> None:
+def test_a_recovery_names_the_attempt_that_failed() -> None:
     seen = case(ranks=range(4))
     seen.attempt = 0
     assert headline(solution(raised(2), seen=seen, outcome="recovered")).startswith(
@@ -148,24 +148,24 @@ def test_a_recovery_tells_which_attempt_failed() -> None:
 
 def test_a_healthy_run() -> None:
     assert headline(solution(None, outcome="healthy")) == "No failure in these logs."
-    seen = case(bye(0), ranks=(0, 1))
+    seen = case(final_line(0), ranks=(0, 1))
     assert headline(solution(None, seen=seen, outcome="healthy")) == (
         "No failure in these logs; 1 of 2 ranks reported that they finished."
     )
 
 
-def test_an_undetermined_one_tells_of_its_victims_or_the_first_loud_complaint() -> None:
+def test_an_undetermined_one_names_its_victims_or_the_first_loud_complaint() -> None:
     assert headline(solution(None, claim(LOST, ranks=(0, 1)))) == (
         "Undetermined: ranks 0 and 1 lost the connection, and the cause is not in these logs."
     )
     quiet = claim(pattern("q", "storage", role="symptom", severity="warning", title="A disk is slow"), event(at=1.0))
-    nobody = claim(pattern("n", None, role="symptom", title="A job ended"), event(at=1.0))
+    unowned = claim(pattern("n", None, role="symptom", title="A job ended"), event(at=1.0))
     loud = claim(pattern("l", "storage", role="symptom", severity="error", title="A disk is full"), event(at=2.0))
     later = claim(pattern("m", "storage", role="symptom", severity="error", title="A disk is gone"), event(at=3.0))
     confirms = claim(pattern("c", "storage", role="confirms", title="A kernel says so"), event(at=1.0))
-    assert "Undetermined: a disk is full," in headline(solution(None, quiet, nobody, confirms, later, loud))
+    assert "Undetermined: a disk is full," in headline(solution(None, quiet, unowned, confirms, later, loud))
     assert "Undetermined: a disk is slow," in headline(solution(None, quiet))
-    assert "Undetermined: a job ended," in headline(solution(None, quiet, nobody))
+    assert "Undetermined: a job ended," in headline(solution(None, quiet, unowned))
     assert headline(solution(None)) == "Undetermined: no line shows a rank at work or finished."
     stack = case(event(kind="stack"))
     assert "Undetermined: the only evidence is the stack of a process," in headline(solution(None, seen=stack))
@@ -178,17 +178,19 @@ def because(root: Claim | None, *others: Claim, **more: Any) -> list[str]:
     return reasons.because(solution(root, *others, **more), "a.log:5")
 
 
-def test_a_reason_says_more_than_that_there_is_a_line() -> None:
-    """The headline says it and the proof stands right below: `a.log:5: a rank raised an exception` said nothing."""
-    assert because(raised(2)) == []
+PLACE = ["a.log:5: a rank raised an exception."]
+
+
+def test_the_line_is_a_reason_only_where_there_is_no_other() -> None:
+    assert because(raised(2)) == PLACE
     assert because(raised(2, because="no pid matches")) == ["No pid matches."]
     derived = {"derived": True}
-    assert because(raised(2, because="it left early", strength="compared", p=derived)) == []
-    assert because(raised(2, because="so", strength="compared")) == ["a.log:5: a rank raised an exception."]
+    assert because(raised(2, because="it left early", strength="compared", p=derived)) == PLACE
+    assert because(raised(2, because="so", strength="compared")) == PLACE
     assert because(raised(2, because="it ended", strength="ended", p=derived)) == ["It ended."]
 
 
-def test_a_guess_is_told_as_one_and_the_patterns_why_is_no_observation() -> None:
+def test_a_guess_is_called_one_and_the_patterns_why_is_no_observation() -> None:
     """What a pattern means in general took four lines of the first screen, and was cut there; the chain tells it."""
     assert because(raised(2, guess=True, p={"why": "Labels have to be below the number of classes."})) == [
         reasons.GUESS
@@ -201,7 +203,7 @@ def test_no_reason_repeats_the_headline_or_another_reason() -> None:
     both = claim(LOST, event(file="b", at=NOON), event(file="c", at=NOON), ranks=(0, 1))
     gone = "rank 2 fell silent, and ranks 0 and 1 lost the connection"
     silent = claim(pattern("c", derived=True), ranks=(2,), because=gone, role="confirms")
-    assert because(raised(2), lost) == []
+    assert because(raised(2), lost) == PLACE
     assert because(raised(2), both) == ["Ranks 0 and 1 lost the connection."]
     assert because(raised(2), both, silent) == ["Rank 2 fell silent, and ranks 0 and 1 lost the connection."]
 
@@ -254,7 +256,7 @@ def rows(s: Solution) -> list[tuple[str, str]]:
 
 def test_what_became_of_every_rank() -> None:
     seen = case(
-        *exits(r2=-15, r3=0, r4=1, r8=-15), *steps(6, 1, 2), bye(5), *steps(4, 1), *steps(3, 1), *steps(2, 1), ranks=range(8)
+        *exits(r2=-15, r3=0, r4=1, r8=-15), *steps(6, 1, 2), final_line(5), *steps(4, 1), *steps(3, 1), *steps(2, 1), ranks=range(8)
     )  # fmt: skip
     root = claim(RAISED, ranks=(0,), because="it said so")
     found = rows(solution(root, claim(LOST, event(file="x", line=7), ranks=(1,)), seen=seen))
@@ -284,14 +286,14 @@ def test_what_all_ranks_print_is_weather_and_what_one_prints_is_a_lead() -> None
     assert [e.text for e in novelty.leads(seen, set(), frozenset({"odd N"}))] == ["odder"]
 
 
-def test_one_voice_has_no_other_to_compare_with_but_a_healthy_run() -> None:
+def test_one_rank_is_compared_with_a_healthy_run_only() -> None:
     alone = case(notice(0, "odd"), notice(0, "usual", 2))
     assert novelty.leads(alone, set(), frozenset()) == []
     assert [e.text for e in novelty.leads(alone, set(), frozenset({"usual"}))] == ["odd"]
     assert novelty.shapes([notice(0, "warn 1"), event("line", kind="line")]) == {"warn N"}
 
 
-def test_leads_are_told_where_no_cause_is_known() -> None:
-    lead, nobodys = notice(1, "odd 7", 5), event("odder", "x", 3, "notice")
-    said = because(None, leads=(lead, nobodys))
-    assert said[-2:] == ["Only rank 1 printed: `odd 7` (rank1.log:5).", "Not seen in a healthy run: `odder` (x:3)."]
+def test_leads_are_listed_where_no_cause_is_known() -> None:
+    lead, unowned = notice(1, "odd 7", 5), event("odder", "x", 3, "notice")
+    sentence = because(None, leads=(lead, unowned))
+    assert sentence[-2:] == ["Only rank 1 printed: `odd 7` (rank1.log:5).", "Not seen in a healthy run: `odder` (x:3)."]

@@ -9,7 +9,7 @@ from postmortem.formats.lineform import message
 
 
 @pytest.mark.parametrize(
-    "line, said",
+    "line, expected",
     [
         ("2026-11-22 16:08:26,938 [rank2] INFO train: building an index of 9000", "train: building an index of 9000"),
         ("15:25:05 [2] rendezvous file /home/jul/share/b/rdv", "rendezvous file /home/jul/share/b/rdv"),
@@ -20,12 +20,12 @@ from postmortem.formats.lineform import message
         ("[rank2]: epoch 3 took 00:10:12 so far", "epoch 3 took 00:10:12 so far"),
     ],
 )  # fmt: skip
-def test_a_headline_quotes_no_stamp(line: str, said: str) -> None:
-    assert message(line) == said
+def test_a_headline_quotes_no_stamp(line: str, expected: str) -> None:
+    assert message(line) == expected
 
 
 @pytest.mark.parametrize(
-    ("sigma", "said"),
+    ("sigma", "expected"),
     [
         (0.001, " at 20:58:48"),
         (1.2, " at 20:58:48"),
@@ -35,6 +35,6 @@ def test_a_headline_quotes_no_stamp(line: str, said: str) -> None:
         (90.0, ""),
     ],
 )
-def test_a_moment_is_reported_as_well_as_it_is_known(sigma: float, said: str) -> None:
-    assert clock_time(1_795_208_328.7, sigma) == said
+def test_a_moment_is_reported_as_well_as_it_is_known(sigma: float, expected: str) -> None:
+    assert clock_time(1_795_208_328.7, sigma) == expected
     assert clock_time(None, sigma) == clock_time(91_198_839.0, sigma) == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from postmortem.diagnose.claims import Claim
@@ -73,13 +74,15 @@ def abort_of_a_collective(view: View) -> Iterator[Defeat]:
 def opens_a_message(view: View) -> Iterator[Defeat]:
     """The head of a message yields to its text: a result code of NCCL to `Last error:`, an uncaught C++ exception to
     its what(), a list of ranks to the reason of each."""
+    at: dict[tuple[str, int], list[Claim]] = defaultdict(list)
+    for claim in view.claims:
+        at[claim.event.where.source, claim.event.where.line or 0].append(claim)
     for number, claim in view.numbered("cause"):
         head = claim.event.where
-        for other in view.claims:
-            x = other.event
-            near = x.where.source == head.source and 0 < (x.where.line or 0) - (head.line or 0) <= FAR
-            if near and _is_more_specific(claim, other):
-                yield Defeat(number, "symptom", f"its own message is more specific ({x.where})")
+        for line in range(FAR):
+            for other in at.get((head.source, (head.line or 0) + line + 1), ()):
+                if _is_more_specific(claim, other):
+                    yield Defeat(number, "symptom", f"its own message is more specific ({other.event.where})")
 
 
 def _is_more_specific(claim: Claim, other: Claim) -> bool:

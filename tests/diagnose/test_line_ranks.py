@@ -22,7 +22,7 @@ def of_files(*names: str, votes: dict[str, int] | None = None, world: int | None
 # ── numbers in names ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_two_numbers_that_disagree_name_nobody() -> None:
+def test_two_numbers_that_disagree_name_no_rank() -> None:
     assert of_files("rank0.p1", "rank1.p0") == [None, None]
     assert of_files("rank0.p0", "rank1.p1") == [0, 1]
     assert of_files("node0.rank0", "node0.rank1") == [0, 1]
@@ -44,19 +44,19 @@ def whose(*events: Event) -> dict[int | None, int]:
     return {line: rank for (_, line), rank in found.items()}
 
 
-def test_the_only_rank_that_failed_by_itself_said_what_nobody_else_can_have_said() -> None:
+def test_the_only_rank_that_failed_by_itself_owns_the_line_of_no_other() -> None:
     assert whose(raised(5), *ends(r0=-15, r1=1)) == {5: 1}
     assert whose(raised(5)) == {}
     assert whose(raised(5), *ends(r0=1, r1=1)) == {}
     assert whose(raised(5), raised(9), *ends(r0=-15, r1=1)) == {5: 1, 9: 1}
 
 
-def test_where_as_many_failed_as_say_the_same_each_has_one() -> None:
+def test_where_as_many_failed_as_print_the_same_each_has_one() -> None:
     assert whose(raised(5), raised(9), *ends(r0=1, r1=1)) == {5: 0, 9: 1}
     assert whose(raised(5), raised(9, "KeyError: x"), *ends(r0=1, r1=1)) == {}
 
 
-def test_who_spoke_under_its_own_name_is_another() -> None:
+def test_a_rank_that_its_own_line_names_is_another() -> None:
     assert whose(raised(5), raised(7, "KeyError: x", rank=0), *ends(r0=1, r1=1)) == {5: 1}
 
 
@@ -86,7 +86,7 @@ def test_what_a_launcher_quotes_or_wraps_was_not_raised_here() -> None:
     assert whose(raised(5, "ValueError: odd", source_kind="agent"), *code) == {5: 1}
 
 
-def test_several_lives_have_several_lists() -> None:
+def test_several_attempts_have_several_lists() -> None:
     two = [e._replace(attempt=n) for n, e in enumerate(ends(r0=-15, r1=1))]
     assert whose(raised(5), *two) == {}
 
@@ -94,7 +94,7 @@ def test_several_lives_have_several_lists() -> None:
 LONG = "the tokenizer could not decode byte 17"
 
 
-def test_what_a_rank_says_later_in_its_own_name_it_said_before() -> None:
+def test_a_later_line_names_the_rank_of_earlier_ones() -> None:
     orphan = raised(5, f"ValueError: {LONG}", message=LONG)
     echo = event(f"[rank3] watchdog: {LONG}", "console", 9, "line", rank=3)
     assert whose(orphan, echo) == {5: 3}
