@@ -38,6 +38,10 @@ def test_a_path_of_windows_is_shown_by_its_name() -> None:
 
 def test_a_collective_is_a_frame_or_the_call_that_the_last_one_shows() -> None:
     assert collective_of([OWN, ("torch/distributed/distributed_c10d.py", 9, "all_reduce")]) == "all_reduce"
+    functional = "/opt/venv/lib/python3.11/site-packages/torch/distributed/_functional_collectives.py"
+    below = ("/opt/venv/lib/python3.11/site-packages/torch/_ops.py", 1279, "__call__")
+    assert collective_of([OWN, (functional, 142, "wait_tensor"), below]) == "wait_tensor"
+    assert collective_of([OWN, (functional, 900, "__torch_dispatch__"), below]) is None
     assert collective_of([OWN]) is None
     assert collective_in("dist.all_reduce(x)") == "all_reduce"
     assert collective_in("loss.backward()") == "backward"

@@ -76,8 +76,8 @@ def collective_of(frames: Frames) -> str | None:
             return name
         if "torch/distributed/pipelining/" in path and "p2p" in name:
             return "recv"
-    if frames and frames[-1][0].endswith("torch/distributed/_functional_collectives.py"):
-        return "wait_tensor"
+        if path.endswith("torch/distributed/_functional_collectives.py") and not name.startswith("_"):
+            return "wait_tensor"
     return None if _BACKWARD.isdisjoint(names) else "backward"
 
 

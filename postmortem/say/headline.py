@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from postmortem.diagnose import endings, outcome
+from postmortem.diagnose import endings, liveness, outcome
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, in_time
+from postmortem.diagnose.numbering import OWN_LINES
 from postmortem.diagnose.rules import survived
 from postmortem.diagnose.solution import Solution, Victims
 from postmortem.diagnose.wording import capital, clock_time, listed, ranks_text
@@ -126,6 +127,7 @@ def _parts(case: Case, root: Claim, subject: str, ranks: tuple[int, ...]) -> dic
     e, end = root.event, endings.reported(root.event)
     many = len(ranks) > 1
     done = bool(ranks) and case.finished >= set(ranks) and end is not None and end.kind == "crash"
+    heard = liveness.is_alive(case) or any(x.kind in OWN_LINES for r in ranks for x in case.by_rank.get(r, ()))
     return {
         "who": subject or "A process",
         "was": "were" if many else "was",
@@ -133,6 +135,7 @@ def _parts(case: Case, root: Claim, subject: str, ranks: tuple[int, ...]) -> dic
         "crash": _crash(e),
         "ending": str(end).removeprefix("exit ") if end else "an error",
         "finished": f" after {'they' if many else 'it'} had finished" if done else "",
+        "unsaid": " and printed no reason" if heard else "",
         "comm": (e.fields.get("comm") or "process"),
         "pid": f", pid {e.fields['pid']}" if e.fields.get("pid") else "",
     }

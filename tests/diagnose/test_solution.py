@@ -103,6 +103,13 @@ def test_a_crash_after_the_goodbye() -> None:
     assert headline(solution(left, seen=done)) == "Rank 1 crashed: bus error."
 
 
+def test_only_a_process_that_was_heard_printed_no_reason() -> None:
+    root = raised(1, p={"headline": "{who} exited with {ending}{unsaid}"}, fields={"exitcode": 3})
+    assert headline(solution(root)) == "Rank 1 exited with code 3."
+    heard = case(*steps(1, 7), ranks=(0, 1))
+    assert headline(solution(root, seen=heard)) == "Rank 1 exited with code 3 and printed no reason."
+
+
 def test_a_comparison_is_a_sentence_by_itself_or_follows_its_title() -> None:
     compared = {"strength": "compared", "p": {"derived": True}}
     assert (

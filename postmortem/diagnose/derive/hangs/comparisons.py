@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -91,6 +91,9 @@ def _different_places(table: Table, places: Mapping[int, Place], proof: Mapping[
         return None
     odd, majority = odd_one_out(groups)
     collective = [r for r, (operation, _) in places.items() if operation not in POINT_TO_POINT]
+    usual, n = Counter(places[r][0] for r in collective).most_common(1)[0] if collective else ("", 0)
+    if not majority and len(places) < 2 * n < 2 * len(places):  # most are in one operation, if in several lines
+        odd, majority = [r for r, (operation, _) in places.items() if operation != usual], True
     if 2 * len(collective) < len(places):  # the others still send to these, or wait for their data
         odd, majority = collective or (odd if majority else []), True
     shown = "; ".join(

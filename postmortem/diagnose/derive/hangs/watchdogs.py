@@ -228,8 +228,8 @@ def _without_number(table: Table) -> Claim | None:
     if not table.waiting or _others_ran(table, table.waiting):
         return None
     places = {p for r in table.waiting if (p := table.rows[r].place) is not None}
-    where = f" ({places.pop()[1]})" if len(places) == 1 else ""
-    because = f"{ranks_text(table.waiting)} timed out in a collective{where}; {_unknown(table, table.waiting)}"
+    call = "{} ({})".format(*places.pop()) if len(places) == 1 else "a collective"
+    because = f"{ranks_text(table.waiting)} timed out in {call}; {_unknown(table, table.waiting)}"
     proof = [e for r in table.waiting if (e := table.rows[r].complaint) is not None and e.kind != "line"]
     return table.make("collective-timed-out", [], proof, capital(because))
 
