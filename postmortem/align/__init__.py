@@ -6,7 +6,7 @@
 
 Years first, then the logs' own clocks (see `estimate`), then the kernel's (see `kernel`), then the lines
 without a stamp. Raw stamps stay as they are; the result is `Event.at` with `Event.at_sigma`, one standard
-deviation. `sync` events are used up here.
+deviation. `sync` and `stamp` events are used up here.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def align(events: Sequence[Event]) -> Timeline:
     pieces |= {clock: _bridged(clock, bridge, estimates) for clock, bridge in bridges.items()}
     unknown = Pieces((Correction(),), {})
     pieces = {clock: unknown for clock in members if clock.kind != "boot"} | pieces
-    placed = place.placed(shown, clocks, pieces)
+    placed = [e for e in place.placed(shown, clocks, pieces) if e.kind != "stamp"]
     table = _table(members, placed, estimates, bridges)
     inferred: dict[str, list[float]] = defaultdict(list)
     for before, after in zip(events, dated, strict=True):
