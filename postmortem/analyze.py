@@ -192,7 +192,7 @@ def _timeline(events: list[Event], ledger: Ledger, options: Options) -> tuple[Ti
     try:
         timeline = align(events)
     except Exception as error:
-        timeline = Timeline.of([e for e in events if e.kind != "sync"])
+        timeline = Timeline.of([e for e in events if e.kind not in ("sync", "stamp")])
         ledger = _with_loss(ledger, "the alignment of the clocks", error)
     return _within(timeline, ledger, options)
 

@@ -6,7 +6,7 @@
 
 Years first, then the logs' own clocks (see `estimate`), then the kernel's (see `kernel`), then the lines
 without a stamp. Raw stamps stay as they are; the result is `Event.at` with `Event.at_sigma`, one standard
-deviation. `sync` events are used up here.
+deviation. `sync` and `stamp` events are used up here.
 """
 
 from __future__ import annotations
@@ -97,6 +97,7 @@ def align(events: Sequence[Event]) -> Timeline:
     pieces = {clock: unknown for clock in members if clock.kind != "boot"} | pieces
     rows, extras = frame.of_events(shown)
     place.correct(rows, clocks, pieces)
+    rows = rows[rows["kind"] != "stamp"]
     table = _table(members, _last_time(rows), estimates, bridges)
     inferred: dict[str, list[float]] = defaultdict(list)
     for before, after in zip(events, dated, strict=True):

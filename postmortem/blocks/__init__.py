@@ -27,7 +27,7 @@ from postmortem.blocks.guard import Guard
 from postmortem.blocks.sieve import Sieve
 from postmortem.formats import envelope, tables, unwrap
 from postmortem.formats.envelope import Style
-from postmortem.formats.excerpt import Excerpt, first_lines
+from postmortem.formats.excerpt import Excerpt, first_lines, line_event
 from postmortem.formats.marks import bare
 from postmortem.library import Library, Signature, load, regexes, shipped
 from postmortem.library.regexes import PATIENCE
@@ -112,9 +112,18 @@ def _style(scanned: Scanned, lines: int) -> Style:
 
 def _hit(source: Source, hit: Hit, style: Style, library: Library) -> Iterator[Event]:
     excerpt = Excerpt(source, hit, style)
+    timeless = False
+    for event in _events_of(excerpt, hit, library):
+        timeless = timeless or event.time is None
+        yield event
+    if timeless and (line := excerpt.stamped_above()) is not None:
+        yield line_event(source, "stamp", line, None, {}, 200)
+
+
+def _events_of(excerpt: Excerpt, hit: Hit, library: Library) -> Iterator[Event]:
     for match in hit.matches:
         pattern = library.get(match.pattern)
-        if pattern is not None and _applies(pattern, source, excerpt):
+        if pattern is not None and _applies(pattern, excerpt.source, excerpt):
             yield _pattern_event(excerpt, pattern, match)
     for opener in hit.openers:
         if opener in _BY_OPENER:

@@ -144,6 +144,7 @@ def _frames_above(excerpt: Excerpt, line: Line) -> Frames | None:
     tail = ""  # of a broken frame
     flat = 0  # code and carets without indentation
     raised = False  # by the code of the last frame, which may be unreadable itself
+    mixed = _REGEXES["doubled"].match(line.envelope.body.strip())  # with the code and carets of another process
     margin = line.envelope.body[: -len(line.envelope.body.lstrip())]  # of an indented traceback
     for back in _single_spaced(excerpt.preceding()):
         if back.envelope.key != line.envelope.key:
@@ -156,7 +157,7 @@ def _frames_above(excerpt: Excerpt, line: Line) -> Frames | None:
         if _ORIGINAL.search(body):
             return None
         if frame := _FRAME.match(body):
-            if flat if body[:1].isspace() else margin:
+            if (flat and not mixed) if body[:1].isspace() else margin:
                 break
             frames.append(frame_of(frame))
             flat = 0
@@ -265,7 +266,8 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
     m = _ANY.match(body)
     kind = m["type"] if m else body.split(":")[0]
     if doubled := _REGEXES["doubled"].fullmatch(kind):
-        kind, body = doubled[1], doubled[1] + body[len(kind) :]
+        kind, body = doubled[1], doubled[1] + _once(body[len(kind) :])
+        m = _ANY.match(body)
     fields = exception_fields(kind, m["message"] or "" if m else "", body, reading.frames)
     fields["collective"] = fields["collective"] or collective_in(reading.source)
     fields["opened"] = excerpt.number
@@ -297,6 +299,12 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
         "exception", reading.exception, severity="fatal", fields=fields, end=reading.last, rank=rank, pid=pid
     )
     return event if event.time is not None else timed(event, excerpt.envelope.stamp)
+
+
+def _once(message: str) -> str:
+    """What two processes wrote at once behind their exceptions' classes: `: : invalid syntaxinvalid syntax`."""
+    m = _REGEXES["doubled-message"].fullmatch(message)
+    return f": {m[1]}" if m else message
 
 
 def exception_fields(kind: str, message: str, line: str, frames: Frames) -> Details:

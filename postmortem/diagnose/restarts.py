@@ -166,10 +166,12 @@ def _next_report(death: Event, deaths: Sequence[Event]) -> list[int]:
 
 def _next_launch(own: Sequence[Event], death: Event, deaths: Sequence[Event]) -> list[int]:
     """Right behind a launcher's report, where another launcher reports the end of the same ranks further on: a
-    script or a person began anew, and appends to the same log. Launchers of two hosts have different ranks."""
+    script or a person began anew, and appends to the same log. Launchers of two hosts have different ranks, and those
+    of one host the same first one."""
     others = [e for e in deaths if None not in (e.pid, death.pid) and e.pid != death.pid]
     other = min((line for e in others if (line := _last_line(e)) > _last_line(death)), default=0)
-    ended = [(e.rank, _last_line(e)) for e in own if e.kind == "exit" and e.rank is not None] if other else []
+    exits = [(e, e.rank) for e in own if e.kind == "exit" and e.rank is not None] if other else []
+    ended = [(rank - (e.fields.get("local_rank") or 0), _last_line(e)) for e, rank in exits]
     here = {rank: line for rank, line in ended if _last_line(death) < line < other}
     again = {rank for rank, line in ended if line > other}
     return [max(here.values()) + 1] if here.keys() & again else []

@@ -21,6 +21,7 @@ CONTEXT = 5
 FRAMES = 60  # lines behind the begin of a stack: the user's own frame is below those of libraries
 MAX_FOREIGN = 400  # lines of other writers inside a block before it is given up
 MAX_BLOCK = 2000
+LEAD = 40  # characters before a line's time: prefixes, or `Results reported at`
 QUOTED = 12  # characters of a message that are no coincidence
 HEAD = "Traceback (most recent"
 _SEVERITIES: dict[str, Severity] = {"crash": "fatal", "stack": "warning"}  # of events of whole documents
@@ -139,6 +140,14 @@ class Excerpt:
     def above(self, most: int = MAX_BLOCK) -> Line | None:
         """The nearest line before the hit that is not empty, among `most` lines."""
         return next((line for line in islice(self.preceding(), most) if line.text.strip()), None)
+
+    def stamped_above(self) -> Line | None:
+        """The nearest line before the hit that begins with a time, among those at hand; code of a frame is none."""
+        for line in self.preceding():
+            stamp = None if line.text[:1] in (" ", "\t") else line.envelope.stamp
+            if stamp is not None and 0 <= line.text.find(stamp.raw) < LEAD:
+                return line
+        return None
 
     def handled(self, message: str, last: int) -> str:
         """How an exception was handled: `ignored` where Python prints above the traceback that it continues;

@@ -15,6 +15,7 @@ from postmortem.diagnose import endings, liveness, order, topics
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.endings import Ending
+from postmortem.diagnose.wording import ranks_text
 from postmortem.formats.lineform import gist
 from postmortem.model import Event
 from postmortem.model.details import Details
@@ -198,9 +199,10 @@ def told(case: Case, claims: Sequence[Claim]) -> list[Claim]:
         if end.kind != "clean" and _unaccounted(case, c, end, _complaints(claims, c.pattern.generic)):
             return _of_report(case, c, end, claims)
     lost = next((c for c in claims if c.tells("lost") and len(c.ranks) == 1), None)
-    return (
-        _as(case, "rank-vanished", lost, lost.event, f"{lost.event.where}: the raylet lost its process") if lost else []
-    )
+    if lost is None:
+        return []
+    because = f"{ranks_text(lost.ranks)} was lost by Ray, and the end of its process is not in these logs"
+    return _as(case, "rank-vanished", lost, lost.event, because)
 
 
 def _of_report(case: Case, c: Claim, end: Ending, claims: Sequence[Claim]) -> list[Claim]:
