@@ -343,6 +343,21 @@ def test_each_switch_can_stay_off(tmp_path: Path) -> None:
     assert done.returncode == 2 and "rank-logs" in done.stderr and not (tmp_path / "ran").exists()
 
 
+def test_ranks_have_no_logs_of_ours_where_the_user_chose_or_the_disk_is_small(tmp_path: Path) -> None:
+    """A rank whose log cannot be written fails."""
+    for command in (["torchrun", "--log_dir", "/mine"], ["torchrun", "--tee=3"]):
+        assert "PET_TEE" not in switches.environment({}, tmp_path, command, (), tty=False)
+    assert switches.holds_logs(tmp_path) and not switches.holds_logs(Path("/proc")) and not list(tmp_path.iterdir())
+
+
+@needs("root", "unshare")
+@pytest.mark.parametrize("size", ["size=64k", "size=2g,nr_inodes=5"])
+def test_a_small_disk_holds_no_logs_of_ranks(tmp_path: Path, size: str) -> None:
+    code = f"from pathlib import Path; from postmortem.live.run import switches as s; print(s.holds_logs(Path('{tmp_path}')))"
+    words = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o {size} none {tmp_path}; "$0" -c "{code}"']
+    assert run(tmp_path, words=[*words, sys.executable]).stdout == "False\n"
+
+
 def test_the_variable_of_the_recorder_fits_the_release_of_torch(tmp_path: Path) -> None:
     """A newer torch warns of the old name, an older one does not know the new one."""
     for release, name in (("2.6.0", "TORCH_NCCL_TRACE_BUFFER_SIZE"), ("2.13.0", "TORCH_FR_BUFFER_SIZE")):
