@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import pytest
 from run_jobs import SLEEPER, alive, environment, journal, messages, run, run_folder, start, wait_for, wrapped
 
 from conftest import needs
-from postmortem.live.run import switches
+from postmortem.live.run import stream_log, switches
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="`postmortem run` is for Linux")
 STAMPED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z ")
@@ -211,12 +212,15 @@ def test_a_killed_wrapper_leaves_the_command_running_and_its_output_saved(tmp_pa
 
 @pytest.mark.slow
 def test_a_killed_copying_process_is_replaced(tmp_path: Path) -> None:
-    running = start(tmp_path, sys.executable, "-c", LINES)
+    """What it had read and not written yet is passed on by its successor."""
+    running = start(tmp_path, "sh", "-c", "echo up; seq 60000; sleep 2; echo last")  # more than a pipe holds
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
     (tee,) = [int(pid) for pid in children if b"postmortem" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    time.sleep(0.5)
     os.kill(tee, signal.SIGKILL)
-    out, _ = running.communicate(timeout=30)
-    assert running.returncode == 0 and out.endswith("line 19\n")
+    assert running.stdout
+    out = running.stdout.read()
+    assert running.wait(30) == 0 and out == "".join(f"{n}\n" for n in range(1, 60_001)) + "last\n"
     assert "the copying process was killed by SIGKILL" in messages(tmp_path)
 
 
@@ -277,7 +281,59 @@ def test_a_full_disk_costs_only_the_log(tmp_path: Path) -> None:
     done = run(tmp_path, words=["unshare", "--mount", "sh", "-c", script])
     assert done.returncode == 0
     assert done.stdout == "".join(f"{n}\n" for n in range(1, 100_001))
-    assert done.stderr.count("stdout.log ends here, and the command goes on") == 1
+    assert done.stderr.count("stdout.log is not complete, and the command goes on") == 1
+
+
+def test_the_beginning_and_the_end_of_a_long_output_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_log, "PART", 2000)
+    log = stream_log.StreamLog(tmp_path, "stdout")
+    for number in range(1000):
+        log.save(b"line %d\n" % number)
+    kept = [(tmp_path / f"stdout.log{suffix}").read_text().splitlines() for suffix in (".2", ".1", "")]
+    assert all(STAMPED.match(line) for part in kept for line in part) and len(list(tmp_path.iterdir())) == 3
+    first, *last = ([int(line.split()[-1]) for line in part] for part in kept)
+    assert first == list(range(len(first))) and sum(last, []) == list(range(1000 - sum(map(len, last)), 1000))
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 3 * 2100
+
+
+def test_nothing_is_kept_while_the_disk_has_little_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stream_log, "LOOK_S", 0)
+    log = stream_log.StreamLog(tmp_path, "stdout")
+    for share, piece in ((20, b"one\ntw"), (1, b"o\nthree\n"), (1, b"four\n"), (20, b"five\n")):
+        monkeypatch.setattr(stream_log, "SHARE", share)
+        monkeypatch.setattr(stream_log, "RESERVE", 1 << (60 if share == 1 else 12))
+        log.save(piece)
+    text = (tmp_path / "stdout.log").read_text()
+    assert STAMPED.sub("", text) == "one\ntw\nfive\n" and text.count("Z ") == 3
+    assert capsys.readouterr().err.count("stdout.log is not complete") == 1
+
+
+NAPS = """\
+import os, time
+from postmortem.live.run import tee
+naps, nap = [], time.sleep
+tee.time.sleep = lambda s: (naps.append(s), nap(s))
+out = os.dup(1)
+os.dup2(os.open({path!r}, os.O_RDWR), 1)
+stream = tee.open_stream("stdout", 1)
+if not os.fork():
+    for n in range(100): os.write(stream.inner, b"x" * 4095 + b"\\n")
+    os._exit(0)
+messages = os.pipe()[1]
+os.set_blocking(messages, False)
+tee._Copier([stream], None, os.pipe()[0], messages).work()
+os.write(out, b"%d" % len(naps))
+"""
+
+
+def test_a_terminal_is_not_slowed_down(tmp_path: Path) -> None:
+    """It holds a few kilobytes, so that the job waited for each nap of the copying process."""
+    terminal, inner = pty.openpty()
+    reading = threading.Thread(target=lambda: [os.read(terminal, 1 << 16) for _ in iter(lambda: 0, 1)], daemon=True)
+    reading.start()
+    assert int(run(tmp_path, words=[sys.executable, "-c", NAPS.format(path=os.ttyname(inner))]).stdout) < 60
 
 
 HI = ("sh", "-c", "sleep 1; echo hi; exit 5")
