@@ -41,8 +41,26 @@ def test_a_signal_that_killed_the_command_is_visible(tmp_path: Path, number: int
 
 @pytest.mark.parametrize(("command", "code"), [("no-such-command", 127), ("/etc/passwd", 126)])
 def test_a_command_that_cannot_start_has_the_exit_code_of_a_shell(tmp_path: Path, command: str, code: int) -> None:
-    done = run(tmp_path, command)
-    assert done.returncode == code and command in done.stderr and "Traceback" not in done.stderr
+    done = run(tmp_path, command, options=())
+    assert done.returncode == code and re.fullmatch(f"postmortem: {command}: .*\n", done.stderr)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_script_without_an_interpreter_runs_as_from_a_shell(tmp_path: Path) -> None:
+    (tmp_path / "job").write_text("echo $1; exit 7")
+    (tmp_path / "job").chmod(0o755)
+    done = run(tmp_path, "./job", "hi")
+    assert (done.returncode, done.stdout) == (7, "hi\n"), done.stderr
+
+
+@pytest.mark.parametrize("name", ["SIGUSR1", "SIGTERM", "SIGINT"])
+def test_no_signal_during_the_analysis_replaces_the_exit_code(tmp_path: Path, name: str) -> None:
+    words = wrapped(tmp_path, "sh", "-c", "echo up; exit 7", options=())
+    running = subprocess.Popen(words, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True)
+    assert running.stderr and "exit code 7" in running.stderr.readline()
+    time.sleep(0.2)
+    running.send_signal(signal.Signals[name])
+    assert running.wait(30) == 7
 
 
 def test_options_after_the_command_belong_to_it(tmp_path: Path) -> None:
@@ -187,6 +205,25 @@ def test_a_signal_reaches_the_command_once(tmp_path: Path, name: str) -> None:
     out, _ = running.communicate(timeout=30)
     assert running.returncode == 61 and out == f"[{int(number)}]\n"
     assert ("came to all processes" in " ".join(messages(tmp_path))) is ("all" in name)
+
+
+def test_each_of_several_signals_reaches_the_command(tmp_path: Path) -> None:
+    running = start(tmp_path, sys.executable, "-c", COUNTS.replace("and not seen", "and len(seen) < 3"))
+    for _ in range(3):
+        running.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+    out, _ = running.communicate(timeout=40)
+    assert running.returncode == 63 and out == "[15, 15, 15]\n"
+
+
+def test_a_rank_that_a_thread_starts_is_a_rank(tmp_path: Path) -> None:
+    launcher = (
+        f"import os, subprocess, sys, threading\n{AS_RANK}"
+        "work = lambda: subprocess.run(['sleep', '2'], env=os.environ | rank)\n"
+        "thread = threading.Thread(target=work); thread.start(); thread.join()\n"
+    )
+    run(tmp_path, sys.executable, "-c", launcher)
+    assert any(text.startswith("rank 0 pid ") for text in messages(tmp_path))
 
 
 def test_a_signal_without_a_handler_ends_the_command_and_the_wrapper(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ class StreamLog:
             self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o600)
             self._size = os.fstat(self._file).st_size
         except OSError as error:
-            self._report(error.strerror)
+            self._report(str(error.strerror))
 
     def save(self, piece: bytes) -> None:
         """Append a piece of the stream."""
@@ -65,7 +65,7 @@ class StreamLog:
             if os.fstat(self._file).st_size >= PART:
                 self._rotate()
         except OSError as error:
-            self._report(error.strerror)
+            self._report(str(error.strerror))
         return None
 
     def _has_room(self) -> bool:

@@ -97,7 +97,7 @@ class Tee:
         self.pid = 0
         self._folder = folder
         self._drained = False
-        self._received: set[int] = set()
+        self._received: list[tuple[int, float]] = []  # signals, and when they were reported
         self._orders = self._messages = -1
         self.start()
 
@@ -140,15 +140,17 @@ class Tee:
             elif code >= CLOSED:
                 self.streams[code - CLOSED].close()
             else:
-                self._received.add(code)
+                self._received.append((code, time.monotonic()))
         return bool(codes)
 
-    def received(self, number: int) -> bool:
-        """Return whether it too received a signal since the last call."""
+    def received(self, number: int, since: float) -> bool:
+        """Return whether it too received a signal, which counts for one of ours."""
         self.read_messages()
-        found = number in self._received
-        self._received.discard(number)
-        return found
+        for one in self._received:
+            if one[0] == number and one[1] >= since:
+                self._received.remove(one)
+                return True
+        return False
 
     def drain(self, timeout: float) -> None:
         """Wait until everything in the streams has been copied."""
@@ -212,7 +214,7 @@ class _Copier:
                     time.sleep(NAP_S)
             elif os.read(self._orders, 16):
                 pieces = 0  # limited, since an orphan may go on printing
-                while pieces < PIECES and sum(self._copy(source) for source in list(self._open)):
+                while pieces < PIECES and sum(map(self._copy, list(self._open))):
                     pieces += 1
                 self._send(DRAINED)
             else:  # the wrapper has gone
