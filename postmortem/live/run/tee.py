@@ -214,7 +214,7 @@ class _Copier:
                     time.sleep(NAP_S)
             elif os.read(self._orders, 16):
                 pieces = 0  # limited, since an orphan may go on printing
-                while pieces < PIECES and sum(map(self._copy, list(self._open))):
+                while pieces < PIECES and any(list(map(self._copy, list(self._open)))):
                     pieces += 1
                 self._send(DRAINED)
             else:  # the wrapper has gone
