@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ class LogsSpecs(DefaultLogsSpecs):  # type: ignore[misc]
         **later: Any,
     ) -> None:
         self._folder = make_folder(Path(os.environ.get("POSTMORTEM_RUNS", RUNS)))
-        if self._folder is not None and log_dir is None and redirects == Std.NONE and tee == Std.NONE:
+        self._own = log_dir is None and redirects == Std.NONE and tee == Std.NONE
+        if self._own and self._folder is not None and switches.holds_logs(self._folder):
             log_dir, tee = str(self._folder / "torchelastic"), Std.ALL
         super().__init__(log_dir, redirects, tee, local_ranks_filter, **later)
         if self._folder is not None:
@@ -57,7 +59,13 @@ class LogsSpecs(DefaultLogsSpecs):  # type: ignore[misc]
             added = switches.environment(os.environ, self._folder, [sys.executable], off, tty=False)
             for env in envs.values():
                 env.update({name: value for name, value in added.items() if name not in env})
-        return super().reify(envs)
+        try:
+            return super().reify(envs)
+        except OSError:  # our folder is full, or has gone
+            if not self._own:
+                raise
+            self._root_log_dir, self._run_log_dir, self._tee = tempfile.mkdtemp(prefix="torchelastic_"), None, Std.NONE
+            return super().reify(envs)
 
 
 class _Recorder(logging.Handler):

@@ -117,7 +117,7 @@ def test_a_rank_that_waits_for_a_lock_writes_its_stacks_on_request(tmp_path: Pat
 
 def test_it_costs_no_thread_and_one_high_descriptor(tmp_path: Path) -> None:
     code = "import os; print(sorted(os.listdir('/proc/self/fd'), key=int), len(os.listdir('/proc/self/task')))"
-    assert python(tmp_path, code).stdout == "['0', '1', '2', '3', '200'] 1\n", "3 is the folder that it lists"
+    assert python(tmp_path, code).stdout == "['0', '1', '2', '3', '1000'] 1\n", "3 is the folder that it lists"
     assert not list(tmp_path.iterdir()), "a success leaves no file"
 
 
@@ -220,6 +220,55 @@ def test_one_import_is_enough_for_ranks_of_another_launcher(tmp_path: Path) -> N
     assert [record["rank"] for record in recorded(tmp_path / "postmortem-hook")] == [3]
     done = python(tmp_path, code, PYTHONPATH=f"{HOOKS}{os.pathsep}{ROOT}")  # installed already
     assert done.stderr.count("Traceback") == 1 and len(recorded(tmp_path)) == 1
+
+
+RAISES_IN_A_FORK = "import os\npid = os.fork()\nif not pid: 1/0\nos.waitpid(pid, 0)"
+CRASHES_IN_A_FORK = RAISES_IN_A_FORK.replace("1/0", "os.kill(os.getpid(), 11)")
+HELPER = (
+    "import subprocess, sys, time\n"
+    "subprocess.run(['sh', '-c', '(sleep .2; exec \"$0\" -c 1/0) &', sys.executable])\n"
+    "time.sleep(1)"
+)
+
+
+@pytest.mark.parametrize("code", [RAISES_IN_A_FORK, CRASHES_IN_A_FORK, HELPER], ids=["fork", "crash", "adopted"])
+def test_a_failure_of_a_child_is_not_that_of_the_rank(tmp_path: Path, code: str) -> None:
+    """The child of a shell that has ended belongs to another parent."""
+    file = tmp_path / "error.json"
+    done, without = python(tmp_path, code, TORCHELASTIC_ERROR_FILE=str(file)), bare(tmp_path, code)
+    assert (done.returncode, done.stderr) == (0, without.stderr) and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("code", ["import os; os.kill(os.getpid(), 2); input()", "raise KeyboardInterrupt"])
+def test_ctrl_c_ends_a_rank_by_its_signal(tmp_path: Path, code: str) -> None:
+    """Code that is evaluated after the exception, as an import of the hook did, makes it exit with 1."""
+    done, without = python(tmp_path, code), bare(tmp_path, code)
+    assert (done.returncode, done.stderr) == (without.returncode, without.stderr) and done.returncode == -signal.SIGINT
+
+
+def test_an_expensive_message_is_made_once_more_and_not_copied(tmp_path: Path) -> None:
+    code = "import os\nclass E(Exception):\n def __str__(self): os.write(1, b'made'); return ''\nraise E()"
+    file = {"TORCHELASTIC_ERROR_FILE": f"{tmp_path}/error.json"}
+    assert bare(tmp_path, code).stdout + "made" == python(tmp_path, code, **file).stdout
+    code = "import resource, sys; sys.excepthook(ValueError, ValueError('x' * 200_000_000), None)\n"
+    code = f"import sys\nsys.__stderr__ = sys.stderr = None\n{code}print(resource.getrusage(0).ru_maxrss >> 10)"
+    assert int(python(tmp_path, code, **file).stdout) < int(bare(tmp_path, code).stdout) + 20, "in MiB"
+
+
+@needs("root", "unshare")
+def test_a_full_disk_leaves_no_file_that_torchrun_cannot_read(tmp_path: Path) -> None:
+    """It would end with a JSONDecodeError of its own instead of starting the ranks again."""
+    script = f'mount -t tmpfs -o size=64k none {tmp_path}; dd if=/dev/zero of={tmp_path}/all 2>/dev/null; {sys.executable} -c "$0"; ls {tmp_path}'
+    env = hooked(tmp_path, TORCHELASTIC_ERROR_FILE=f"{tmp_path}/error.json")
+    words = ["unshare", "--mount", "sh", "-c", script, TRAINS]
+    assert subprocess.run(words, env=env, capture_output=True, text=True, timeout=60).stdout == "all\n"
+
+
+def test_a_device_is_no_error_file(tmp_path: Path) -> None:
+    python(tmp_path, TRAINS, TORCHELASTIC_ERROR_FILE="/dev/null")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    python(tmp_path, TRAINS, TORCHELASTIC_ERROR_FILE=f"{tmp_path}/link")
+    assert Path("/dev/null").is_char_device() and (tmp_path / "link").is_symlink()
 
 
 @needs("root", "unshare")

@@ -124,15 +124,20 @@ def test_a_healthy_run_is_not_reported(server: Server, send: Send) -> None:
     assert send("", solved(SAMPLES / "healthy-torchrun")) == "" and server.requests == []
 
 
-def test_a_failing_server_is_tried_three_times_and_one_that_refuses_once(server: Server, send: Send) -> None:
-    for statuses, message, tries in (
-        ([500, 429], "", 3),
-        ([500] * 9, "postmortem: notify slack: not sent: HTTP 500\n", 3),
-        ([403], "postmortem: notify slack: not sent: HTTP 403\n", 1),
+def test_a_message_that_may_have_arrived_is_not_sent_again(server: Server, send: Send) -> None:
+    """A server that is in trouble behind its door has taken it; PagerDuty knows a repeated event."""
+    for kind, statuses, failed, tries in (
+        ("slack", [503, 429], "", 3),
+        ("slack", [503] * 9, "HTTP 503", 3),
+        ("slack", [500], "HTTP 500", 1),
+        ("slack", [403], "HTTP 403", 1),
+        ("pagerduty", [500, 502], "", 3),
     ):
         server.statuses = statuses
         server.requests.clear()
-        assert send("slack") == message and len(server.requests) == tries
+        message = f"postmortem: notify {kind}: not sent: {failed}\n" if failed else ""
+        query = "?routing_key=R0UT1NG" if kind == "pagerduty" else ""
+        assert send(kind, query=query) == message and len(server.requests) == tries
 
 
 def test_a_redirect_is_followed_within_the_server_only(server: Server, send: Send) -> None:

@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import pytest
 from run_jobs import SLEEPER, alive, environment, journal, messages, run, run_folder, start, wait_for, wrapped
 
 from conftest import needs
-from postmortem.live.run import switches
+from postmortem.live.run import stream_log, switches
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="`postmortem run` is for Linux")
 STAMPED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z ")
@@ -40,8 +41,26 @@ def test_a_signal_that_killed_the_command_is_visible(tmp_path: Path, number: int
 
 @pytest.mark.parametrize(("command", "code"), [("no-such-command", 127), ("/etc/passwd", 126)])
 def test_a_command_that_cannot_start_has_the_exit_code_of_a_shell(tmp_path: Path, command: str, code: int) -> None:
-    done = run(tmp_path, command)
-    assert done.returncode == code and command in done.stderr and "Traceback" not in done.stderr
+    done = run(tmp_path, command, options=())
+    assert done.returncode == code and re.fullmatch(f"postmortem: {command}: .*\n", done.stderr)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_script_without_an_interpreter_runs_as_from_a_shell(tmp_path: Path) -> None:
+    (tmp_path / "job").write_text("echo $1; exit 7")
+    (tmp_path / "job").chmod(0o755)
+    done = run(tmp_path, "./job", "hi")
+    assert (done.returncode, done.stdout) == (7, "hi\n"), done.stderr
+
+
+@pytest.mark.parametrize("name", ["SIGUSR1", "SIGTERM", "SIGINT"])
+def test_no_signal_during_the_analysis_replaces_the_exit_code(tmp_path: Path, name: str) -> None:
+    words = wrapped(tmp_path, "sh", "-c", "echo up; exit 7", options=())
+    running = subprocess.Popen(words, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True)
+    assert running.stderr and "exit code 7" in running.stderr.readline()
+    time.sleep(0.2)
+    running.send_signal(signal.Signals[name])
+    assert running.wait(30) == 7
 
 
 def test_options_after_the_command_belong_to_it(tmp_path: Path) -> None:
@@ -188,6 +207,25 @@ def test_a_signal_reaches_the_command_once(tmp_path: Path, name: str) -> None:
     assert ("came to all processes" in " ".join(messages(tmp_path))) is ("all" in name)
 
 
+def test_each_of_several_signals_reaches_the_command(tmp_path: Path) -> None:
+    running = start(tmp_path, sys.executable, "-c", COUNTS.replace("and not seen", "and len(seen) < 3"))
+    for _ in range(3):
+        running.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+    out, _ = running.communicate(timeout=40)
+    assert running.returncode == 63 and out == "[15, 15, 15]\n"
+
+
+def test_a_rank_that_a_thread_starts_is_a_rank(tmp_path: Path) -> None:
+    launcher = (
+        f"import os, subprocess, sys, threading\n{AS_RANK}"
+        "work = lambda: subprocess.run(['sleep', '2'], env=os.environ | rank)\n"
+        "thread = threading.Thread(target=work); thread.start(); thread.join()\n"
+    )
+    run(tmp_path, sys.executable, "-c", launcher)
+    assert any(text.startswith("rank 0 pid ") for text in messages(tmp_path))
+
+
 def test_a_signal_without_a_handler_ends_the_command_and_the_wrapper(tmp_path: Path) -> None:
     running = start(tmp_path, sys.executable, "-c", SLEEPER)
     running.terminate()
@@ -211,12 +249,15 @@ def test_a_killed_wrapper_leaves_the_command_running_and_its_output_saved(tmp_pa
 
 @pytest.mark.slow
 def test_a_killed_copying_process_is_replaced(tmp_path: Path) -> None:
-    running = start(tmp_path, sys.executable, "-c", LINES)
+    """What it had read and not written yet is passed on by its successor."""
+    running = start(tmp_path, "sh", "-c", "echo up; seq 60000; sleep 2; echo last")  # more than a pipe holds
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
     (tee,) = [int(pid) for pid in children if b"postmortem" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    time.sleep(0.5)
     os.kill(tee, signal.SIGKILL)
-    out, _ = running.communicate(timeout=30)
-    assert running.returncode == 0 and out.endswith("line 19\n")
+    assert running.stdout
+    out = running.stdout.read()
+    assert running.wait(30) == 0 and out == "".join(f"{n}\n" for n in range(1, 60_001)) + "last\n"
     assert "the copying process was killed by SIGKILL" in messages(tmp_path)
 
 
@@ -277,7 +318,59 @@ def test_a_full_disk_costs_only_the_log(tmp_path: Path) -> None:
     done = run(tmp_path, words=["unshare", "--mount", "sh", "-c", script])
     assert done.returncode == 0
     assert done.stdout == "".join(f"{n}\n" for n in range(1, 100_001))
-    assert done.stderr.count("stdout.log ends here, and the command goes on") == 1
+    assert done.stderr.count("stdout.log is not complete, and the command goes on") == 1
+
+
+def test_the_beginning_and_the_end_of_a_long_output_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_log, "PART", 2000)
+    log = stream_log.StreamLog(tmp_path, "stdout")
+    for number in range(1000):
+        log.save(b"line %d\n" % number)
+    kept = [(tmp_path / f"stdout.log{suffix}").read_text().splitlines() for suffix in (".2", ".1", "")]
+    assert all(STAMPED.match(line) for part in kept for line in part) and len(list(tmp_path.iterdir())) == 3
+    first, *last = ([int(line.split()[-1]) for line in part] for part in kept)
+    assert first == list(range(len(first))) and sum(last, []) == list(range(1000 - sum(map(len, last)), 1000))
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 3 * 2100
+
+
+def test_nothing_is_kept_while_the_disk_has_little_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stream_log, "LOOK_S", 0)
+    log = stream_log.StreamLog(tmp_path, "stdout")
+    for share, piece in ((20, b"one\ntw"), (1, b"o\nthree\n"), (1, b"four\n"), (20, b"five\n")):
+        monkeypatch.setattr(stream_log, "SHARE", share)
+        monkeypatch.setattr(stream_log, "RESERVE", 1 << (60 if share == 1 else 12))
+        log.save(piece)
+    text = (tmp_path / "stdout.log").read_text()
+    assert STAMPED.sub("", text) == "one\ntw\nfive\n" and text.count("Z ") == 3
+    assert capsys.readouterr().err.count("stdout.log is not complete") == 1
+
+
+NAPS = """\
+import os, time
+from postmortem.live.run import tee
+naps, nap = [], time.sleep
+tee.time.sleep = lambda s: (naps.append(s), nap(s))
+out = os.dup(1)
+os.dup2(os.open({path!r}, os.O_RDWR), 1)
+stream = tee.open_stream("stdout", 1)
+if not os.fork():
+    for n in range(100): os.write(stream.inner, b"x" * 4095 + b"\\n")
+    os._exit(0)
+messages = os.pipe()[1]
+os.set_blocking(messages, False)
+tee._Copier([stream], None, os.pipe()[0], messages).work()
+os.write(out, b"%d" % len(naps))
+"""
+
+
+def test_a_terminal_is_not_slowed_down(tmp_path: Path) -> None:
+    """It holds a few kilobytes, so that the job waited for each nap of the copying process."""
+    terminal, inner = pty.openpty()
+    reading = threading.Thread(target=lambda: [os.read(terminal, 1 << 16) for _ in iter(lambda: 0, 1)], daemon=True)
+    reading.start()
+    assert int(run(tmp_path, words=[sys.executable, "-c", NAPS.format(path=os.ttyname(inner))]).stdout) < 60
 
 
 HI = ("sh", "-c", "sleep 1; echo hi; exit 5")
@@ -341,6 +434,21 @@ def test_each_switch_can_stay_off(tmp_path: Path) -> None:
     assert "PET_TEE" in added(tmp_path) and "PET_TEE" not in added(tmp_path, tty=True)
     done = run(tmp_path, "touch", "ran", options=("--without", "everything"))
     assert done.returncode == 2 and "rank-logs" in done.stderr and not (tmp_path / "ran").exists()
+
+
+def test_ranks_have_no_logs_of_ours_where_the_user_chose_or_the_disk_is_small(tmp_path: Path) -> None:
+    """A rank whose log cannot be written fails."""
+    for command in (["torchrun", "--log_dir", "/mine"], ["torchrun", "--tee=3"]):
+        assert "PET_TEE" not in switches.environment({}, tmp_path, command, (), tty=False)
+    assert switches.holds_logs(tmp_path) and not switches.holds_logs(Path("/proc")) and not list(tmp_path.iterdir())
+
+
+@needs("root", "unshare")
+@pytest.mark.parametrize("size", ["size=64k", "size=2g,nr_inodes=5"])
+def test_a_small_disk_holds_no_logs_of_ranks(tmp_path: Path, size: str) -> None:
+    code = f"from pathlib import Path; from postmortem.live.run import switches as s; print(s.holds_logs(Path('{tmp_path}')))"
+    words = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o {size} none {tmp_path}; "$0" -c "{code}"']
+    assert run(tmp_path, words=[*words, sys.executable]).stdout == "False\n"
 
 
 def test_the_variable_of_the_recorder_fits_the_release_of_torch(tmp_path: Path) -> None:

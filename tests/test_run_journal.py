@@ -47,6 +47,15 @@ def test_the_wrapper_is_no_rank() -> None:
     assert (end.rank, end.pid, end.host, end.speaker) == (1, 4711, "node-a", "launcher")
 
 
+def test_a_command_that_exits_without_a_line_accuses_no_host(tmp_path: Path) -> None:
+    """`sh -c 'exit 3'`: it chose its end by itself."""
+    end = ("end", "process 4700 exited with code 3", {"pid": 4700, "code": 3})
+    (tmp_path / "run.jsonl").write_text(lines(HEAD, end, ("done", "the command ended: exit code 3", {})))
+    found = analyze([str(tmp_path)]).document["verdict"]
+    assert not found["culprit"]["hosts"] and "exited with code 3" in found["headline"]
+    assert found["headline"].endswith("and printed no reason.")
+
+
 @pytest.mark.parametrize("kind", ["console", "kernel", "json-lines"])
 def test_a_rank_that_prints_the_sentence_establishes_nothing(kind: str) -> None:
     assert not [e for e in read_text(f"step 1\n{OOM}\n{NO_OOM}\n", kind=kind) if e.pattern]

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import tomllib
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_jobs import alive, begin, environment, job, messages, ranks_of, run_folder, torchrun, wait_for
+from run_jobs import alive, begin, environment, job, messages, ranks_of, run_folder, torchrun, wait_for, wrapped
 from run_moments import Moment, broken, random_moments
 
 from conftest import ROOT, memory_cgroup, needs
@@ -90,7 +91,7 @@ def test_a_killed_wrapper_lets_torchrun_finish(tmp_path: Path) -> None:
     assert analyze([str(run_folder(tmp_path))]).document["verdict"]["outcome"] == "healthy"
 
 
-def with_plugin(folder: Path, command: list[str], *options: str, before: tuple[str, ...] = ()) -> Any:
+def with_plugin(folder: Path, command: list[str], *options: str, before: tuple[str, ...] = (), **env: str) -> Any:
     """Run a command of torchrun with the plugin, as the entry points of an installed wheel provide it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     metadata = folder / "site" / "entry_points_of_postmortem-1.dist-info"
@@ -102,7 +103,7 @@ def with_plugin(folder: Path, command: list[str], *options: str, before: tuple[s
     ]
     metadata.joinpath("entry_points.txt").write_text("".join(rows))
     words = [*before, *command[:3], "--logs-specs", "postmortem", *options, *command[3:]]
-    env = environment(PYTHONPATH=f"{metadata.parent}{os.pathsep}{ROOT}")
+    env = environment(PYTHONPATH=f"{metadata.parent}{os.pathsep}{ROOT}", **env)
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, env=env, timeout=120)
 
 
@@ -133,6 +134,63 @@ def test_options_of_torchrun_have_priority_over_the_plugin(tmp_path: Path) -> No
     done = with_plugin(tmp_path, command, "--log-dir", str(tmp_path / "mine"), "--redirects", "3")
     assert done.returncode == 0 and "INCIDENT" not in done.stderr
     assert list((tmp_path / "mine").rglob("stdout.log")) and not (plugin_folder(tmp_path) / "torchelastic").exists()
+
+
+RESTARTS = """\
+import os, pathlib, shutil
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    shutil.rmtree("postmortem-runs")
+    pathlib.Path("postmortem-runs").write_text("a file")
+    raise RuntimeError("of the job")
+"""
+
+
+def test_a_rank_is_started_again_where_the_folder_of_the_plugin_has_gone(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(RESTARTS)
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=1", "job.py"]
+    done = with_plugin(tmp_path, words)
+    assert done.returncode == 0, done.stderr
+
+
+FILLS = """\
+import os
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    with open("disk/full", "wb", buffering=0) as file:
+        for size in (4096, 1):
+            try:
+                while True: file.write(b"x" * size)
+            except OSError: pass
+    raise RuntimeError("no room for a checkpoint")
+os.unlink("disk/full")
+"""
+
+
+@needs("root", "unshare")
+@pytest.mark.parametrize("way", ["alone", "run", "plugin"])
+def test_a_job_that_fills_its_disk_is_started_again(tmp_path: Path, way: str) -> None:
+    """Everything on a disk of 2 MB: an error file that was cut ended torchrun with an error of its own."""
+    (tmp_path / "job.py").write_text(FILLS)
+    (tmp_path / "disk").mkdir()
+    mounts = ("unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size=2m none {tmp_path}/disk && exec "$@"', "-")
+    words = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--max-restarts=2",
+        "--log-dir",
+        "disk/logs",
+        "job.py",
+    ]
+    env = {"TMPDIR": str(tmp_path / "disk"), "POSTMORTEM_RUNS": str(tmp_path / "disk" / "runs")}
+    if way == "plugin":
+        done = with_plugin(tmp_path, words, before=mounts, **env)
+    else:
+        words = words if way == "alone" else wrapped(tmp_path / "disk", *words)
+        done = subprocess.run(
+            [*mounts, *words], cwd=tmp_path, capture_output=True, text=True, env=environment(**env), timeout=120
+        )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("moment", random_moments(12, seed=3), ids=str)

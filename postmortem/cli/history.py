@@ -110,6 +110,22 @@ def show(incident: Id, history: History = None, as_json: Json = False) -> None:
 
 
 @app.command()
+def check(history: History = None) -> None:
+    """Check the file of a history for damage."""
+    from postmortem.fleet.history import command
+
+    output.data(command.check(history, repair=False))
+
+
+@app.command()
+def repair(history: History = None) -> None:
+    """Replace a damaged file by the copy of the last day, and by what can be read of the file."""
+    from postmortem.fleet.history import command
+
+    output.data(command.check(history, repair=True))
+
+
+@app.command()
 def note(
     incident: Id,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The cause, or the fix that helped.")],

@@ -22,7 +22,15 @@ def of(case: Case, root: Claim, ranks: tuple[int, ...]) -> Confidence:
         return "hypothesis"
     if root.strength == "ended":
         return "supported" if _is_specific(case, root) else "hypothesis"
-    return "established" if root.witnessed or _stated(case, root, ranks) else "supported"
+    return (
+        "established" if root.witnessed or (_stated(case, root, ranks) and not _of_a_child(case, root)) else "supported"
+    )
+
+
+def _of_a_child(case: Case, root: Claim) -> bool:
+    """Whether an uncaught exception may be that of a forked child, since a SIGKILL ended the rank itself."""
+    ends = [case.ends[rank] for rank in root.ranks if rank in case.ends]
+    return root.pattern.category == "python-exception" and any(end.kind == "kill" for end in ends)
 
 
 def _is_specific(case: Case, root: Claim) -> bool:

@@ -9,6 +9,7 @@ logs, and no message has a secret.
 from __future__ import annotations
 
 import base64
+import errno
 import html
 import json
 import os
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 SECONDS = 5.0  # of one try
 PAUSES = (0.5, 1.5)  # seconds before the second and the third try
+NOT_NOW = (408, 429, 503)  # the server has not taken the message
 MOST = 8  # addresses
 SETTINGS = 1 << 16  # bytes of a file of addresses
 SUMMARY, KEY = 1024, 255  # characters that PagerDuty accepts
@@ -54,11 +56,11 @@ class Target:
 
 
 class Unsent(Exception):
-    """Why nothing was sent, without the address; `again`: another try may succeed."""
+    """Why nothing was sent, without the address; `again`: another try may succeed; `arrived`: it may have arrived."""
 
-    def __init__(self, why: str, again: bool = False) -> None:
+    def __init__(self, why: str, again: bool = False, arrived: bool = False) -> None:
         super().__init__(why)
-        self.again = again
+        self.again, self.arrived = again, arrived
 
 
 def addresses(given: Sequence[str], environ: Mapping[str, str] = os.environ) -> list[str]:
@@ -255,7 +257,8 @@ def _deliver(to: Target, body: bytes) -> None:
         try:
             return _post(opener, Request(to.url, body, headers, method="POST"))
         except Unsent as error:
-            if pause is None or not error.again:
+            # a message that may have arrived is not sent again, except to PagerDuty, which knows a repeated one
+            if pause is None or not error.again or (error.arrived and b'"dedup_key"' not in body):
                 raise
             time.sleep(pause)
 
@@ -263,6 +266,7 @@ def _deliver(to: Target, body: bytes) -> None:
 def _post(opener: OpenerDirector, request: Request) -> None:
     """Try once. Raise Unsent."""
     import http.client
+    import socket
     import ssl
     from urllib.error import HTTPError, URLError
 
@@ -271,13 +275,16 @@ def _post(opener: OpenerDirector, request: Request) -> None:
     except HTTPError as error:
         error.close()
         where = ", a redirect that is not followed" if 300 <= error.code < 400 else ""
-        raise Unsent(f"HTTP {error.code}{where}", error.code >= 500 or error.code in (408, 429)) from None
+        not_now = error.code in NOT_NOW
+        raise Unsent(f"HTTP {error.code}{where}", not_now or error.code >= 500, not not_now) from None
     except URLError as error:
         if isinstance(error.reason, ssl.SSLCertVerificationError):
             raise Unsent("its certificate is not trusted here (SSL_CERT_FILE names others)") from None
-        raise Unsent(_why(error.reason), True) from None
+        refused = isinstance(error.reason, (ConnectionRefusedError, socket.gaierror))
+        unreachable = getattr(error.reason, "errno", None) in (errno.EHOSTUNREACH, errno.ENETUNREACH)
+        raise Unsent(_why(error.reason), True, not (refused or unreachable)) from None
     except (OSError, http.client.HTTPException) as error:
-        raise Unsent(_why(error), not isinstance(error, http.client.InvalidURL)) from None
+        raise Unsent(_why(error), not isinstance(error, http.client.InvalidURL), True) from None
 
 
 def _why(error: object) -> str:

@@ -208,6 +208,8 @@ def told(case: Case, claims: Sequence[Claim]) -> list[Claim]:
 def _of_report(case: Case, c: Claim, end: Ending, claims: Sequence[Claim]) -> list[Claim]:
     kind = end.kind if end.kind in PATTERNS else "own"
     event = c.event._replace(fields={**c.event.fields, "exitcode": end.code})
+    if kind == "own" and not c.ranks:
+        c = replace(c, hosts=())  # a command that exits by itself accuses no host
     found = _as(case, PATTERNS[kind], c, event, f"{c.event.where} reports {end}")
     return [_with_error(case, x, claims) if kind == "own" else x for x in found]
 

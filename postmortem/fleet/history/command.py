@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from postmortem.errors import PathMissing, PostmortemError, UsageError
-from postmortem.fleet.history import lemons, runs
+from postmortem.fleet.history import backup, lemons, runs
 from postmortem.fleet.history.filing import warn_of_network
 from postmortem.fleet.history.place import place
 from postmortem.fleet.history.rows import clean, row, stamp
@@ -120,6 +120,19 @@ def forget(where: str | None, ids: Sequence[str], keep: str | None) -> None:
     with opened(_named(where)) as store:
         count = store.forget([store.find(name) for name in ids], before)
     output.say(f"{text.plural(count, 'incident')} forgotten")
+
+
+def check(where: str | None, repair: bool) -> str:
+    """Return how many incidents a SQLite store has. Raise HistoryError if it is damaged, unless it is repaired."""
+    at = place(_named(where))
+    if repair:
+        count, more = backup.repair(at)
+        return f"{at.shown}: {text.plural(count, 'incident')}, {more} of them from the damaged file, which is put aside"
+    with opened(_named(where), reads=True) as store:
+        count = len(store.rows())
+    if at.file is not None:
+        backup.guard(at, "integrity_check")
+    return f"{at.shown}: {text.plural(count, 'incident')}, no damage"
 
 
 def age(words: str) -> float:

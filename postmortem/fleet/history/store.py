@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from postmortem.errors import HistoryError
+from postmortem.fleet.history import backup
 from postmortem.fleet.history.place import Place, place
 from postmortem.fleet.history.rows import Row, hours, stamp
 from postmortem.model.contract.incident import Seen
@@ -205,6 +206,9 @@ def opened(where: str, make: bool = False, patience: float = PATIENCE_S, reads: 
             f"there is no history in {at.shown}", f"begin one: postmortem analyze LOGS --history {at.shown}"
         )
     with _sentences(at.shown):
+        if at.file and not reads:
+            backup.create(at.file)
+            backup.guard(at)
         engine = _engine(at, patience, reads)
     try:
         with _sentences(at.shown):
@@ -252,6 +256,7 @@ def _read_mode(file: Path) -> str:
 def _connected(connection: Any, _: Any) -> None:
     connection.isolation_level = None  # `_begin` sends BEGIN: Python's own comes too late
     connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA trusted_schema = OFF")  # no function that the file itself names
 
 
 def _begin(connection: Connection) -> None:
@@ -329,7 +334,8 @@ def _explained(error: Exception, shown: str) -> HistoryError:
     if "locked" in reason or "lock timeout" in reason:
         return HistoryError(f"{shown} is locked by another program", "try again: postmortem history add REPORT")
     if "not a database" in reason or "malformed" in reason:
-        return HistoryError(f"{shown} is no SQLite database ({reason})", "name another file")
+        hint = f"name another file, or postmortem history repair --history {shown}"
+        return HistoryError(f"{shown} is no SQLite database ({reason})", hint)
     if "readonly" in reason or "read-only" in reason or "unable to open" in reason:
         return HistoryError(f"{shown} cannot be opened or written", "name a file in a folder that you may write")
     return HistoryError(f"{shown}: {reason}", "file it later: postmortem history add REPORT")

@@ -5,19 +5,23 @@
         rank1.pid6940.stacks.txt          its Python stacks, each time that SIGNAL arrives
 
 Two functions and one descriptor: no thread, and no work until an exception or the signal. A hook that was there
-before gets each exception afterwards. Failures here are ignored. Only the standard library, from Python 3.8 on;
-torch is used if the program has imported it.
+before gets each exception afterwards. Failures here are ignored. A forked child is no rank: nothing of it is recorded.
+Only the standard library, from Python 3.8 on; torch is used if the program has imported it.
 """
 
 from __future__ import annotations
 
 import atexit
 import faulthandler
+import fcntl
+import json
 import os
 import signal
+import stat
 import sys
 import threading
 import time
+import traceback
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # not imported, since every rank would pay for it at its start
@@ -30,43 +34,26 @@ EXCEPTIONS = ".exceptions.jsonl"
 RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 STEPS = ("global_step", "step", "iteration", "iter_num", "it", "batch_idx")
 MOST = 1 << 16  # characters of a stack
-DEEP = 8  # shells between a rank and a program of it
-HIGH = 200  # a descriptor that programs do not count on
+HIGH = (1000, 200)  # descriptors that programs do not count on; the second where the limit is lower
 _MARK = "_postmortem_hook"  # on `sys`: this file may be imported by two names
 
 _folder = ""
+_pid = 0  # the rank; a child that it forked has another one
 _recorded = 0  # the identity of the main thread's exception that is recorded
 
 
 def install(folder: str) -> None:
     """Install the hooks in this process; a second call does nothing."""
-    global _folder
+    global _folder, _pid
     if getattr(sys, _MARK, None) or not sys.platform.startswith("linux"):
         return
     setattr(sys, _MARK, SIGNAL)
-    _folder = os.path.abspath(folder)
+    _folder, _pid = os.path.abspath(folder), os.getpid()
     _install_excepthooks()
     try:
         _install_handler()
     except (OSError, ValueError, RuntimeError, AttributeError):  # a full disk, no permission, no descriptor left
         pass
-
-
-def below_a_rank() -> bool:
-    """Return whether a rank has started this process, which has its environment: a helper, a DataLoader worker."""
-    pid, own = os.getppid(), os.readlink("/proc/self/exe")
-    for _ in range(DEEP):
-        try:
-            with open("/proc/%d/environ" % pid, "rb") as file:
-                if b"\0LOCAL_RANK=" not in b"\0" + file.read():
-                    return False
-            if os.readlink("/proc/%d/exe" % pid) == own:
-                return True
-            with open("/proc/%d/stat" % pid, "rb") as file:
-                pid = int(file.read().rpartition(b")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            return False
-    return False
 
 
 def _number(name: str) -> int | None:
@@ -99,24 +86,38 @@ def _install_handler() -> None:
         return
     path = _path(STACKS)
     low = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        import fcntl
-
-        file = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, HIGH)
-    except (OSError, ValueError, ImportError):  # the limit of descriptors is lower
-        os.unlink(path)
-        return
-    finally:
-        os.close(low)
+    own, file = os.fstat(low), -1
+    for lowest in HIGH:
+        try:
+            file = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, lowest)
+            break
+        except (OSError, ValueError):  # the limit of descriptors is lower
+            pass
+    os.close(low)
+    if file < 0:
+        return os.unlink(path)
     faulthandler.register(SIGNAL, file=file, all_threads=True, chain=False)
     if not faulthandler.is_enabled():
         faulthandler.enable(file=file)
-    atexit.register(_remove_if_empty, path, os.getpid())
+    os.register_at_fork(after_in_child=lambda: _silence(file, own))
+    atexit.register(_remove_if_empty, path)
+    return None
 
 
-def _remove_if_empty(path: str, pid: int) -> None:
+def _silence(file: int, own: os.stat_result) -> None:
+    """Let a forked child, whose crash is not the rank's, write its stacks nowhere."""
     try:
-        if pid == os.getpid() and not os.path.getsize(path):
+        if os.path.samestat(os.fstat(file), own):
+            null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+            os.dup2(null, file, inheritable=False)
+            os.close(null)
+    except OSError:  # the program has closed it
+        pass
+
+
+def _remove_if_empty(path: str) -> None:
+    try:
+        if _pid == os.getpid() and not os.path.getsize(path):
             os.unlink(path)
     except OSError:
         pass
@@ -130,7 +131,7 @@ def _install_excepthooks() -> None:
         _recorded = id(value)
         try:
             _record(kind, value, trace, "")
-        except Exception:
+        except BaseException:
             pass
         finally:
             before(kind, value, trace)
@@ -140,33 +141,50 @@ def _install_excepthooks() -> None:
             if args.exc_type is not SystemExit:
                 name = getattr(args.thread, "name", None) or "unknown"
                 _record(args.exc_type, args.exc_value, args.exc_traceback, str(name))
-        except Exception:
+        except BaseException:
             pass
         finally:
             before_in_thread(args)
 
     sys.excepthook, threading.excepthook = excepthook, in_thread
-    atexit.register(_at_exit, os.getpid())
+    atexit.register(_at_exit)
 
 
-def _at_exit(pid: int) -> None:
+def _at_exit() -> None:
     """Record an exception that a program's own hook did not pass on to ours: Python keeps it in `sys`."""
     value = getattr(sys, "last_value", None)
-    if pid == os.getpid() and isinstance(value, BaseException) and id(value) != _recorded:
+    if isinstance(value, BaseException) and id(value) != _recorded:
         try:
             _record(type(value), value, value.__traceback__, "")
         except Exception:
             pass
 
 
-def _record(kind: type[BaseException], value: BaseException | None, trace: TracebackType | None, thread: str) -> None:
-    """Write one line of JSON for an exception; in the main thread also the file that torchrun reads."""
-    import json
-    import traceback
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST else text[: MOST // 4] + "\n  ...\n" + text[-MOST * 3 // 4 :]
 
-    shown = "".join(traceback.format_exception(kind, value, trace))
-    if len(shown) > MOST:
-        shown = shown[: MOST // 4] + "\n  ...\n" + shown[-MOST * 3 // 4 :]
+
+def _formatted(kind: type[BaseException], value: BaseException | None, trace: TracebackType | None) -> tuple[str, str]:
+    """Return the traceback and its last line. `__str__` of the exception, which may take seconds or return hundreds of
+    megabytes, runs once, and its text is cut before it is copied."""
+    found = traceback.TracebackException(kind, value, trace)  # type: ignore[arg-type]
+    chain: list[Any] = [found]
+    for one in chain:
+        if len(chain) < 1000:
+            chain.extend(filter(None, (one.__cause__, one.__context__, *(getattr(one, "exceptions", None) or ()))))
+        if isinstance(getattr(one, "_str", None), str):
+            one._str = _cut(one._str)
+    return _cut("".join(found.format())), "".join(found.format_exception_only()).strip()[:4000]
+
+
+def _record(kind: type[BaseException], value: BaseException | None, trace: TracebackType | None, thread: str) -> None:
+    """Write one line of JSON for an exception; in the main thread also the file that torchrun reads.
+
+    Nothing for Ctrl-C: Python dies of SIGINT only if no code has been evaluated since.
+    """
+    if os.getpid() != _pid or issubclass(kind, KeyboardInterrupt):
+        return
+    shown, last = _formatted(kind, value, trace)
     seconds, micros = divmod(int(time.time() * 1e6), 1000000)
     record: dict[str, Any] = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + ".%06dZ" % micros,
@@ -184,18 +202,53 @@ def _record(kind: type[BaseException], value: BaseException | None, trace: Trace
     record["message"] = "%s raised %s%s" % (who, kind.__name__, where)
     record["traceback"] = shown
     record = {name: field for name, field in record.items() if field is not None or name == "rank"}
-    file = os.open(_path(EXCEPTIONS), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    line = (json.dumps(record) + "\n").encode("ascii", "backslashreplace")
     try:
-        os.write(file, (json.dumps(record) + "\n").encode("ascii", "backslashreplace"))
-    finally:
-        os.close(file)
-    # torchrun shows the traceback of the first failed rank from this file; @record writes it too
+        _append(_path(EXCEPTIONS), line)
+    except OSError:
+        pass
+    # torchrun shows the traceback of the first rank that failed from this file; @record writes it too
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    if path and not thread and issubclass(kind, Exception) and not (os.path.exists(path) and os.path.getsize(path)):
-        last = "".join(traceback.format_exception_only(kind, value)).strip()[:4000]
+    if path and not thread and issubclass(kind, Exception) and _is_free(path):
         extra = {"py_callstack": shown, "timestamp": str(seconds)}
-        with open(path, "w") as error_file:
-            error_file.write(json.dumps({"message": {"message": last, "extraInfo": extra}}))
+        _write_whole(path, json.dumps({"message": {"message": last, "extraInfo": extra}}).encode("ascii"))
+
+
+def _append(path: str, line: bytes) -> None:
+    """Append a whole line, or nothing."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    size = os.fstat(file).st_size
+    written = 0
+    try:
+        written = os.write(file, line)
+    finally:
+        if written < len(line):
+            os.ftruncate(file, size)
+            _remove_if_empty(path)
+        os.close(file)
+
+
+def _is_free(path: str) -> bool:
+    """Return whether there is no such file, or an empty one, which torch cannot read."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return True
+    return stat.S_ISREG(found.st_mode) and not found.st_size
+
+
+def _write_whole(path: str, data: bytes) -> None:
+    """Write a file or leave none: torchrun ends with the error of an incomplete one, and starts no rank again."""
+    temporary = "%s.%d" % (path, _pid)
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        try:
+            os.unlink(temporary)
+        except OSError:
+            pass
 
 
 def _step(trace: TracebackType | None) -> int | None:

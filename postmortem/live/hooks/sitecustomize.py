@@ -10,13 +10,14 @@ _ours = sys.modules.pop("sitecustomize", None)
 try:
     import sitecustomize  # type: ignore[import-not-found]  # noqa: F401  # the next one; Python ignores its absence
 finally:
-    if os.environ.get("POSTMORTEM_HOOK") and os.environ.get("RANK") and os.environ.get("LOCAL_RANK"):
+    _rank = all(os.environ.get(_name) for _name in ("POSTMORTEM_HOOK", "RANK", "LOCAL_RANK"))
+    # what a rank starts has its environment: a helper, a DataLoader worker
+    if _rank and os.environ.setdefault("POSTMORTEM_HOOK_PID", str(os.getpid())) == str(os.getpid()):
         sys.path.insert(0, _here)
         try:
             import postmortem_hook  # type: ignore[import-not-found]
 
-            if not postmortem_hook.below_a_rank():
-                postmortem_hook.install(os.environ["POSTMORTEM_HOOK"])
+            postmortem_hook.install(os.environ["POSTMORTEM_HOOK"])
         except Exception:
             pass
         finally:

@@ -24,7 +24,7 @@ from postmortem.live.run import processes
 from postmortem.live.run.journal import Journal, stamp
 from postmortem.live.run.processes import Process
 
-NEAR = 8  # descriptors from HIGH on among which the file is
+NEAR = 8  # descriptors from each of HIGH on among which the file is
 
 
 def request(ranks: Sequence[Process], why: str, journal: Journal) -> None:
@@ -48,7 +48,7 @@ def request(ranks: Sequence[Process], why: str, journal: Journal) -> None:
 
 def stack_file(pid: int) -> Path | None:
     """Return the file that the hook of a rank has opened for its stacks."""
-    for number in range(HIGH, HIGH + NEAR):
+    for number in (lowest + more for lowest in HIGH for more in range(NEAR)):
         with suppress(OSError):
             path = Path(f"/proc/{pid}/fd/{number}").readlink()
             if path.name.endswith(STACKS):

@@ -2,10 +2,11 @@
 
     job.start(["torchrun", ...], os.environ, tee); job.wait()  ->  1, or -9 for SIGKILL
 
-Each signal reaches the child once: one that a terminal, `timeout` or a scheduler sends to all processes has
-reached our tee too, and is not passed on, since torchrun abandons its ranks at the third SIGTERM. SIGUSR1 and
-SIGUSR2 go to processes that have a handler, of which torchrun would die at once. The end of the process counts,
-not the end of its output, which an orphan may hold open for hours; as subreaper we become the parent of orphans.
+Each signal reaches the child as often as it was sent: one that a terminal, `timeout` or a scheduler sends to all
+processes has reached our tee too, and is not passed on, since torchrun abandons its ranks at the third SIGTERM.
+SIGUSR1 and SIGUSR2 go to processes that have a handler, of which torchrun would die at once. The end of the process
+counts, not the end of its output, which an orphan may hold open for hours; as subreaper we become the parent of
+orphans.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import ctypes
 import errno
 import os
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -32,7 +34,7 @@ from postmortem.live.run.tracker import Tracker, name_of
 
 WATCHED = (*FORWARDED, signal.SIGCHLD, signal.SIGWINCH)
 TO_ALL_S = 0.05  # a scheduler signals one process after the other
-SAME_S = 1.0  # repetitions of a signal within this time are ignored
+BUSY_S = 2.0  # a process that waits for a processor receives it later
 LOOK_S = (0.5, 5.0)  # between two looks at the processes
 SHARE = 200  # a look takes at most this part of a processor's time
 GRACE_S = 10.0  # for orphaned ranks, after SIGTERM
@@ -51,7 +53,7 @@ class Job:
         self.pid = 0
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
         self._signals = _signalfd(WATCHED)
-        self._received: dict[int, float] = {}
+        self._undecided: list[tuple[float, int, int]] = []  # signals: when they came, number, sender
         self._tee: Tee
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -63,7 +65,15 @@ class Job:
         def restore_signals() -> None:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
-        popen = subprocess.Popen(list(command), stdout=out, stderr=err, env=dict(env), preexec_fn=restore_signals)
+        def start(words: Sequence[str]) -> subprocess.Popen[bytes]:
+            return subprocess.Popen(words, stdout=out, stderr=err, env=dict(env), preexec_fn=restore_signals)
+
+        try:
+            popen = start(command)
+        except OSError as error:
+            if error.errno != errno.ENOEXEC:
+                raise
+            popen = start(for_shell(command))
         popen.returncode = 0  # we wait for it ourselves
         self.pid = self.tracker.command = popen.pid
         tee.close_inner()
@@ -92,6 +102,8 @@ class Job:
 
     def _handle_event(self, timeout: float) -> None:
         """Handle one event, or none in that time."""
+        if self._undecided:
+            timeout = min(timeout, max(0.0, self._undecided[0][0] + TO_ALL_S - time.monotonic()))
         messages = self._tee.descriptors()
         ready = select.select([self._signals, self.tracker.descriptor(), *messages], [], [], timeout)[0]
         if messages and messages[0] in ready:
@@ -107,23 +119,31 @@ class Job:
                     resize(stream)
                 _send(self.pid, number)  # it may have read the size before
             else:
-                self._handle_signal(number, sender)
+                self._receive(number, sender)
+        while self._undecided and time.monotonic() >= self._undecided[0][0] + TO_ALL_S:
+            self._decide(*self._undecided.pop(0))
 
-    def _handle_signal(self, number: int, sender: int) -> None:
-        name, now = name_of(number), time.monotonic()
-        if not self.tracker.asked_to_stop:  # before the ranks react to it
+    def _receive(self, number: int, sender: int) -> None:
+        """Request the stacks before the ranks react to a signal; what to do about it is decided in a moment."""
+        now = time.monotonic()
+        if not self.tracker.asked_to_stop:
             quiet = self.quiet.report(now)
-            dumps.request(self.tracker.ranks(), f"{name} came{'; ' if quiet else ''}{quiet}", self.journal)
+            why = f"{name_of(number)} came{'; ' if quiet else ''}{quiet}"
+            dumps.request(self.tracker.ranks(), why, self.journal)
         self.tracker.asked_to_stop = True
+        self._undecided.append((now, number, sender))
+
+    def _decide(self, came: float, number: int, sender: int) -> None:
+        """Pass a signal on, unless it came to all processes."""
+        name = name_of(number)
         facts: dict[str, object] = {"signal": name}
         if sender:
             facts |= {"from": sender, "from_name": proc.text(f"/proc/{sender}/comm")}
-        time.sleep(TO_ALL_S)
-        if processes.pending(self._tee.pid, number) or self._tee.received(number):
+        until = came + BUSY_S
+        while processes.pending(self._tee.pid, number) and time.monotonic() < until:
+            time.sleep(TO_ALL_S)
+        if self._tee.received(number, came - BUSY_S):
             return self.journal.write("signal", f"{name} came to all processes", facts)
-        if now - self._received.get(number, -SAME_S) < SAME_S:
-            return None
-        self._received[number] = now
         to = [self.pid]
         if number in (signal.SIGUSR1, signal.SIGUSR2) and not processes.catches(self.pid, number):
             self.tracker.look(self.pid)
@@ -183,12 +203,14 @@ class Job:
         return found
 
     def close(self) -> None:
-        """Close all descriptors, and unblock signals."""
+        """Close all descriptors. Signals stay blocked: none may replace the exit code of the command."""
         self.tracker.close()
         os.close(self._signals)
-        while signal.sigtimedwait(WATCHED, 0) is not None:  # signals that have been handled
-            pass
-        signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+
+
+def for_shell(command: Sequence[str]) -> list[str]:
+    """Return the command with which a shell runs a script without `#!`."""
+    return ["/bin/sh", shutil.which(command[0]) or command[0], *command[1:]]
 
 
 def _send(pid: int, number: int) -> bool:

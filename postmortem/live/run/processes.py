@@ -10,6 +10,8 @@ import fcntl
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 
 from postmortem.live import proc
 
@@ -35,8 +37,13 @@ class Process:
 
 
 def children(pid: int) -> list[int]:
-    """Return the children of a process's main thread, which is the one that starts processes."""
-    return [int(word) for word in proc.read(f"/proc/{pid}/task/{pid}/children").split() if word.isdigit()]
+    """Return the children of a process: each belongs to the thread that started it."""
+    try:
+        threads = list(islice(Path(f"/proc/{pid}/task").iterdir(), MOST))
+    except OSError:
+        return []
+    lists = (proc.read(f"{thread}/children") for thread in threads)
+    return [int(word) for found in lists for word in found.split()]
 
 
 def below(pid: int) -> Iterator[tuple[int, int]]:

@@ -14,21 +14,21 @@ GROWN = 5  # growths of the output from which on its rhythm is known
 
 
 class Quiet:
-    """The size of the job's output at each look."""
+    """When the job's output last grew, at each look."""
 
     def __init__(self, folder: Path | None, now: float) -> None:
         self._files = [folder / "stdout.log", folder / "stderr.log"] if folder else []
-        self._size = 0
+        self._grew = 0
         self._since = now
         self._longest = 0.0
         self._grown = 0
 
     def look(self, now: float) -> None:
-        size = sum(file.stat().st_size for file in self._files if file.exists())
-        if size != self._size:
+        grew = sum(file.stat().st_mtime_ns for file in self._files if file.exists())
+        if grew != self._grew:
             if self._grown:  # before its first line a job may take any time
                 self._longest = max(self._longest, now - self._since)
-            self._size, self._since, self._grown = size, now, self._grown + 1
+            self._grew, self._since, self._grown = grew, now, self._grown + 1
 
     def report(self, now: float) -> str:
         """Return a sentence if it has been silent for much longer than ever before; else empty."""

@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOM = 1 << 30  # free bytes for the logs of ranks: a rank fails if its log cannot be written
+ROOM = 1 << 30  # free bytes for the logs of ranks
+FILES = 10_000  # and free inodes
 HOOKS = Path(__file__).resolve().parent.parent / "hooks"  # for PYTHONPATH
 SWITCHES: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("switches.json").read_bytes())
 
@@ -25,21 +26,33 @@ def environment(
 ) -> dict[str, str]:
     """Return the variables to add to the user's. On a terminal ranks get no logs of their own, with which they
     would see no terminal."""
-    try:
-        logs = not tty and shutil.disk_usage(folder).free > ROOM
-    except OSError:
-        logs = False
     torch = version(command, user.get("PATH"))
     old = torch is not None and torch < (2, 9)  # a newer one warns of the old names
     path = os.pathsep.join(filter(None, [str(HOOKS), user.get("PYTHONPATH")]))
     added: dict[str, str] = {}
+    options = {word.split("=")[0].replace("_", "-") for word in command}
     for name, switch in SWITCHES.items():
         names = switch.get("chosen_by") or (*switch["sets"], *switch.get("before_2_9", ()))
-        if name not in off and not any(name in user for name in names) and (logs or name != "rank-logs"):
+        chosen = user.keys() & set(names) or options & set(switch.get("chosen_by_option", ()))
+        if name not in off and not chosen and (name != "rank-logs" or (not tty and holds_logs(folder))):
             sets = switch.get("before_2_9", switch["sets"]) if old else switch["sets"]
             for variable, value in sets.items():
                 added[variable] = value.replace("{folder}", str(folder)).replace("{hooks}", path)
     return added
+
+
+def holds_logs(folder: Path) -> bool:
+    """Return whether a folder has room for the logs of ranks: a rank fails if its log cannot be written."""
+    trial = folder / "trial"
+    try:
+        trial.mkdir()
+        (trial / "rank.log").write_bytes(bytes(1 << 12))
+        found = os.statvfs(folder)
+        return found.f_bavail * found.f_frsize > ROOM and (not found.f_files or found.f_favail > FILES)
+    except OSError:
+        return False
+    finally:
+        shutil.rmtree(trial, ignore_errors=True)
 
 
 def version(command: Sequence[str], path: str | None = None) -> tuple[int, int] | None:

@@ -1,7 +1,7 @@
 """The process between the child and the terminal: it copies each stream to its place and into a file.
 
     child ── pipe, or pty ──▶ tee ──▶ standard output        unchanged
-                                 └──▶ stdout.log             each line behind the time of its first byte
+                                 └──▶ stdout.log             see stream_log.py
 
 It is a process of its own, since a pipe without a reader would end the job by SIGPIPE when the wrapper is killed.
 It ends when no process holds the streams any more, perhaps hours later: an orphan may go on printing. It reports
@@ -15,16 +15,19 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import mmap
 import os
 import select
 import signal
+import struct
 import termios
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from postmortem.live.run.journal import print_line, stamp
+from postmortem.live.run.journal import print_line
+from postmortem.live.run.stream_log import StreamLog
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 DRAINED, CLOSED = 0, 100  # messages to the wrapper, beside signal numbers; CLOSED + n: stream n
@@ -32,6 +35,8 @@ PIECE = 1 << 16
 ROOM = 1 << 20  # of a pipe
 NAP_S = 0.01  # between two small pieces: a job that prints 10,000 lines a second wakes us 100 times, not 10,000
 SMALL = 1 << 14
+ATOMIC = 1 << 12  # bytes that a pipe takes at once
+HELD = struct.Struct("II")  # where the bytes of a piece that are not passed on yet begin and end
 PIECES = 4096  # copied before the wrapper goes on
 
 
@@ -45,6 +50,8 @@ class Stream:
     source: int
     tty: bool
     closed: bool = False
+    # shared with the copying process, so that its successor passes on what it had read
+    held: mmap.mmap = field(default_factory=lambda: mmap.mmap(-1, HELD.size + PIECE))
 
     def close(self) -> None:
         """Close our end; the child notices it as it would alone."""
@@ -90,7 +97,7 @@ class Tee:
         self.pid = 0
         self._folder = folder
         self._drained = False
-        self._received: set[int] = set()
+        self._received: list[tuple[int, float]] = []  # signals, and when they were reported
         self._orders = self._messages = -1
         self.start()
 
@@ -133,15 +140,17 @@ class Tee:
             elif code >= CLOSED:
                 self.streams[code - CLOSED].close()
             else:
-                self._received.add(code)
+                self._received.append((code, time.monotonic()))
         return bool(codes)
 
-    def received(self, number: int) -> bool:
-        """Return whether it too received a signal since the last call."""
+    def received(self, number: int, since: float) -> bool:
+        """Return whether it too received a signal, which counts for one of ours."""
         self.read_messages()
-        found = number in self._received
-        self._received.discard(number)
-        return found
+        for one in self._received:
+            if one[0] == number and one[1] >= since:
+                self._received.remove(one)
+                return True
+        return False
 
     def drain(self, timeout: float) -> None:
         """Wait until everything in the streams has been copied."""
@@ -180,8 +189,7 @@ class _Copier:
     def __init__(self, streams: list[Stream], folder: Path | None, orders: int, messages: int) -> None:
         self._orders, self._messages = orders, messages
         self._open = {stream.source: (number, stream) for number, stream in enumerate(streams) if not stream.closed}
-        self._files = {source: _log_file(folder, stream.name) for source, (_, stream) in self._open.items()}
-        self._at_line_start = dict.fromkeys(self._open, True)
+        self._logs = {source: StreamLog(folder, stream.name) for source, (_, stream) in self._open.items()}
         for stream in streams:
             if stream.inner >= 0:
                 os.close(stream.inner)
@@ -194,15 +202,19 @@ class _Copier:
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(self._messages, warn_on_full_buffer=False)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        for source in list(self._open):
+            self._pass_on(source)
         while self._open:
             orders = [self._orders] if self._orders >= 0 else []
             ready = select.select([*self._open, *orders], [], [])[0]
-            size = sum(self._copy(source) for source in ready if source in self._open)
             if self._orders not in ready:
-                time.sleep(NAP_S if size < SMALL else 0)
+                size = sum(self._copy(source) for source in ready)
+                terminals = [source for source, (_, stream) in self._open.items() if stream.tty]  # of a small room
+                if size < SMALL and not select.select(terminals, [], [], 0)[0]:
+                    time.sleep(NAP_S)
             elif os.read(self._orders, 16):
                 pieces = 0  # limited, since an orphan may go on printing
-                while pieces < PIECES and any(self._copy(source) for source in list(self._open)):
+                while pieces < PIECES and any(list(map(self._copy, list(self._open)))):
                     pieces += 1
                 self._send(DRAINED)
             else:  # the wrapper has gone
@@ -215,7 +227,7 @@ class _Copier:
 
     def _copy(self, source: int) -> int:
         """Copy one piece of a stream; return its length."""
-        number, stream = self._open[source]
+        _, stream = self._open[source]
         try:
             piece = os.read(source, PIECE)
         except BlockingIOError:
@@ -223,51 +235,33 @@ class _Copier:
         except OSError:  # of a pty: its last holder has closed it
             piece = b""
         if piece:
-            self._save(source, stream.name, piece)  # first: our own output may be read slowly
-            if _passed_on(stream.outer, piece):
-                return len(piece)
-            self._send(CLOSED + number)
-        del self._open[source]
-        os.close(source)
+            stream.held[: HELD.size + len(piece)] = HELD.pack(0, len(piece)) + piece
+            self._logs[source].save(piece)  # first: our own output may be read slowly
+            self._pass_on(source)
+        else:
+            self._close(source)
         return len(piece)
 
-    def _save(self, source: int, name: str, piece: bytes) -> None:
-        file = self._files[source]
-        if file < 0:
-            return
-        time_stamp = stamp(time.time()).encode("ascii") + b" "
-        text = piece.replace(b"\n", b"\n" + time_stamp)
-        if self._at_line_start[source]:
-            text = time_stamp + text
-        self._at_line_start[source] = piece.endswith(b"\n")
-        if self._at_line_start[source]:
-            text = text[: -len(time_stamp)]
-        try:
-            while text:
-                text = text[os.write(file, text) :]
-        except OSError as error:
-            os.close(file)
-            self._files[source] = -1
-            print_line(f"{name}.log ends here, and the command goes on: {error.strerror}")
+    def _close(self, source: int) -> None:
+        del self._open[source]
+        os.close(source)
 
-
-def _log_file(folder: Path | None, name: str) -> int:
-    if folder is None:
-        return -1
-    try:
-        return os.open(folder / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        print_line(f"no {name}.log in {folder}: {error.strerror}")
-        return -1
-
-
-def _passed_on(outer: int, piece: bytes) -> bool:
-    """Write to the child's destination; return False if that has no reader, so that the child can notice it."""
-    while piece:
-        try:
-            piece = piece[os.write(outer, piece) :]
-        except BlockingIOError:  # another process made it so
-            select.select([], [outer], [], 1.0)
-        except OSError as error:  # a full disk loses this piece
-            return error.errno not in (errno.EPIPE, errno.EIO, errno.EBADF)
-    return True
+    def _pass_on(self, source: int) -> None:
+        """Write what is held of a stream to its destination. Where that has no reader the child must notice it."""
+        (number, stream), held = self._open[source], self._open[source][1].held
+        done, end = HELD.unpack_from(held)
+        while done < end:
+            begin = HELD.size + done
+            most = min(begin + ATOMIC, HELD.size + end)
+            try:
+                select.select([], [stream.outer], [])  # if we are killed while we wait, nothing is written twice
+                done += os.write(stream.outer, held[begin : held.rfind(b"\n", begin, most) + 1 or most])
+            except BlockingIOError:  # another process made it so, and wrote first
+                pass
+            except OSError as error:
+                if error.errno in (errno.EPIPE, errno.EIO, errno.EBADF):
+                    self._send(CLOSED + number)
+                    return self._close(source)
+                done = end  # a full disk loses this piece
+            HELD.pack_into(held, 0, done, end)
+        return None

@@ -5,6 +5,7 @@ execute(["torchrun", "train.py"], Options())  ->  the command's own exit code
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import shlex
@@ -22,7 +23,7 @@ from typing import Any
 
 from postmortem.errors import UsageError, ours
 from postmortem.live.run import kernel_state, switches
-from postmortem.live.run.job import Job
+from postmortem.live.run.job import WATCHED, Job, for_shell
 from postmortem.live.run.journal import JOURNAL, REPORT, RUNS, Journal, make_folder, print_line
 from postmortem.live.run.tee import Tee, open_stream
 from postmortem.live.run.tracker import name_of
@@ -32,6 +33,8 @@ NOT_FOUND, NOT_RUNNABLE = 127, 126  # as in shells
 DRAIN_S = 10.0
 ANALYSIS_S = 600.0
 HISTORY_S = 15.0
+STOP_S = 5.0  # for a partial report
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 SLURM = {"job": "SLURM_JOB_ID", "step": "SLURM_STEP_ID", "restart": "SLURM_RESTART_COUNT"}
 PACKAGE = Path(__file__).resolve().parents[3]
 
@@ -57,16 +60,17 @@ def execute(command: Sequence[str], options: Options) -> int:
         raise UsageError(f"--without {unknown[0]} is no switch", f"there are {', '.join(switches.SWITCHES)}")
     folder = make_folder(options.folder)
     began = time.monotonic()
-    code = _run(command, options, folder)
+    started, code = _run(command, options, folder)
     seconds = time.monotonic() - began
+    if not started:
+        _remove(folder)
+        return code
     if not code and folder and options.history:
         _add_to_history(folder, options.history)
     where = f"kept in {_relative(folder)}" if folder else "no evidence was saved"
     if folder and not code and options.keep == "failed":
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         where = "nothing kept"
-        with suppress(OSError):
-            folder.parent.rmdir()  # if it is empty
     print_line(f"{_end(code)} after {seconds:.1f} s; {where}")
     if code and folder and options.analyze:
         analyze(folder, history=options.history)
@@ -75,11 +79,19 @@ def execute(command: Sequence[str], options: Options) -> int:
     return code
 
 
+def _remove(folder: Path | None) -> None:
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            folder.parent.rmdir()  # if it is empty
+
+
 def _end(code: int) -> str:
     return name_of(-code) if code < 0 else f"exit code {code}"
 
 
-def _run(command: Sequence[str], options: Options, folder: Path | None) -> int:
+def _run(command: Sequence[str], options: Options, folder: Path | None) -> tuple[bool, int]:
+    """Return whether the command was started, and its exit code."""
     host = socket.gethostname()
     journal, memory, kernel = Journal(folder, host), kernel_state.Memory(), kernel_state.KernelLog()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -93,7 +105,9 @@ def _run(command: Sequence[str], options: Options, folder: Path | None) -> int:
         try:
             os.execvp(command[0], list(command))
         except OSError as cause:
-            return _not_started(command[0], cause)
+            if cause.errno == errno.ENOEXEC:
+                os.execv("/bin/sh", for_shell(command))
+            return False, _not_started(command[0], cause)
     added = {}
     if folder:
         added = switches.environment(os.environ, folder, command, options.off, any(s.tty for s in streams))
@@ -104,10 +118,11 @@ def _run(command: Sequence[str], options: Options, folder: Path | None) -> int:
         facts["slurm"] = slurm
     message = f"postmortem run on {host}: {shlex.join(command)[:2000]}"
     journal.write("run", message, facts | kernel_state.state(memory))
+    started = True
     try:
         job.start(command, os.environ | added, tee)
     except OSError as error:
-        code = _not_started(command[0], error)
+        started, code = False, _not_started(command[0], error)
         tee.close_inner()
     else:
         try:
@@ -122,7 +137,7 @@ def _run(command: Sequence[str], options: Options, folder: Path | None) -> int:
     journal.write("done", f"the command ended: {_end(code)}", last)
     kernel.save(folder)
     journal.close()
-    return code
+    return started, code
 
 
 def _not_started(name: str, error: OSError) -> int:
@@ -143,25 +158,45 @@ def own_command(*words: str, history: str | None = None) -> dict[str, Any]:
     The address of the history is a variable, since it may hold a password, which a command line would show."""
     path = os.pathsep.join(filter(None, [str(PACKAGE), os.environ.get("PYTHONPATH")]))
     env = os.environ | {"PYTHONPATH": path} | ({HISTORY: history} if history else {})
-    return {"args": [sys.executable, "-P", "-m", "postmortem", *words], "env": env, "stdin": subprocess.DEVNULL}
+    more = {"preexec_fn": _unblock} if signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, ()) else {}
+    words = (sys.executable, "-P", "-m", "postmortem", *words)
+    return {"args": words, "env": env, "stdin": subprocess.DEVNULL, **more}
+
+
+def _unblock() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
+
+
+def _wait(child: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Wait for a command of ours; return whether it ended in that time. A signal to stop stops it: none may replace
+    the exit code of the job. One that cannot be killed is left behind."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+    until, stop = time.monotonic() + seconds, child.terminate
+    while child.poll() is None and until > (now := time.monotonic()):
+        found = signal.sigtimedwait(WATCHED, until - now)
+        if found is not None and found.si_signo in STOPS:
+            stop()
+            until, stop = min(until, time.monotonic() + STOP_S), child.kill
+    in_time = child.poll() is not None
+    child.kill()
+    while signal.sigtimedwait(WATCHED, 0) is not None:
+        pass
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return in_time
 
 
 def _add_to_history(folder: Path, history: str) -> None:
-    """Store a success, for the hours of its host. In a process of its own, and no longer than HISTORY_S: one that
-    waits for a store is left behind, even if it cannot be killed."""
+    """Store a success, for the hours of its host. In a process of its own, and no longer than HISTORY_S."""
     command = own_command("history", "add", str(folder / JOURNAL), history=history)
     try:
         adding = subprocess.Popen(**command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        try:
-            _, errors = adding.communicate(timeout=HISTORY_S)
-        except subprocess.TimeoutExpired:
-            adding.kill()
+        if not _wait(adding, HISTORY_S):
             return print_line(f"not filed in the history: it took longer than {HISTORY_S:.0f} s")
-    except KeyboardInterrupt:
-        return None
+        assert adding.stderr
+        lines = os.read(adding.stderr.fileno(), 1 << 16).decode("utf-8", "replace").splitlines()
     except OSError as error:
         return print_line(f"not filed in the history: {error.strerror}")
-    for line in errors.decode("utf-8", "replace").splitlines():
+    for line in lines:
         if line.startswith("postmortem: "):
             own = line.removeprefix("postmortem: ")
             print_line(f"not filed in the history: {own}" if adding.returncode else own)
@@ -173,11 +208,10 @@ def analyze(folder: Path, *more: Path, history: str | None = None) -> None:
     inputs = [str(_relative(path)) for path in (folder, *more)]
     command = own_command("analyze", *inputs, "--output", str(_relative(folder) / REPORT), history=history)
     try:
-        subprocess.run(**command, stdout=2, timeout=ANALYSIS_S)
-    except KeyboardInterrupt:
-        pass
+        if not _wait(subprocess.Popen(**command, stdout=2), ANALYSIS_S):
+            print_line(f"the analysis did not end; try: postmortem analyze {inputs[0]}")
     except (OSError, subprocess.SubprocessError) as error:
-        print_line(f"the analysis did not end well ({error}); try: postmortem analyze {inputs[0]}")
+        print_line(f"the analysis did not start ({error}); try: postmortem analyze {inputs[0]}")
 
 
 def _die_of(number: int) -> None:
@@ -189,4 +223,5 @@ def _die_of(number: int) -> None:
         with suppress(OSError, ValueError, AttributeError):
             out.flush()
     os.kill(os.getpid(), number)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
     signal.pause()

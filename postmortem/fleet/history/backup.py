@@ -1,0 +1,107 @@
+"""A copy of a SQLite store beside it, and what is done with a damaged one.
+
+fleet.db.backup     the store of the day, copied after `PRAGMA quick_check`
+fleet.db.damaged    what `history repair` has put aside
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+from postmortem.errors import HistoryError, UsageError
+from postmortem.fleet.history.place import Place
+
+DAY_S = 86_400.0
+TABLES = ("alembic_version", "incidents", "involved", "notes")
+
+
+def beside(file: Path, suffix: str) -> Path:
+    return file.with_name(f"{file.name}.{suffix}")
+
+
+def create(file: Path) -> None:
+    """Create an empty file that only its owner may read."""
+    with suppress(OSError):  # it is there; or SQLite reports what is wrong
+        os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
+def guard(at: Place, how: str = "quick_check") -> None:
+    """Check a store that will be written, and copy it once a day. Raise HistoryError if it is damaged."""
+    if at.file is None or not at.file.exists() or not at.file.stat().st_size:
+        return
+    with closing(sqlite3.connect(f"{at.file.as_uri()}?mode=ro", uri=True)) as store:
+        if found := damage(store, how):
+            hint = f"postmortem history repair --history {at.shown}"
+            raise HistoryError(f"{at.shown} is no SQLite database any more ({found})", hint)
+        copy, new = beside(at.file, "backup"), beside(at.file, f"backup.{os.getpid()}")
+        with suppress(OSError, sqlite3.Error):  # a full disk, a folder that may not be written
+            if not copy.exists() or time.time() - copy.stat().st_mtime > DAY_S:
+                try:
+                    create(new)
+                    with closing(sqlite3.connect(new)) as target:
+                        store.backup(target)
+                    new.replace(copy)
+                finally:
+                    new.unlink(missing_ok=True)
+
+
+def damage(store: sqlite3.Connection, how: str = "quick_check") -> str:
+    """Return the first fault that SQLite finds; empty if it finds none."""
+    try:
+        store.execute("PRAGMA trusted_schema = OFF")
+        found = str(store.execute(f"PRAGMA {how}(1)").fetchone()[0])
+    except sqlite3.DatabaseError as error:
+        if "locked" in str(error):
+            raise
+        found = str(error)
+    return "" if found == "ok" else " ".join(found.split())[:200]
+
+
+def repair(at: Place) -> tuple[int, int]:
+    """Make a store of the copy and of the rows of the damaged one that can be read; return the number of incidents,
+    and of those that the copy did not have. The damaged one is put aside."""
+    if at.file is None:
+        raise UsageError(f"{at.shown} is no file", "repair is for SQLite")
+    aside, copy = beside(at.file, "damaged"), beside(at.file, "backup")
+    for suffix in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            at.file.with_name(at.file.name + suffix).replace(aside.with_name(aside.name + suffix))
+    from postmortem.fleet.history.store import opened
+
+    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{copy.as_uri()}?mode=ro", uri=True)) as old:
+        if copy.exists() and not damage(old):
+            create(at.file)
+            with closing(sqlite3.connect(at.file)) as target:
+                old.backup(target)
+    with opened(str(at.file), make=True):  # creates missing tables
+        pass
+    with closing(sqlite3.connect(at.file)) as new:
+        before = _count(new)
+        with suppress(sqlite3.Error), closing(sqlite3.connect(f"{aside.as_uri()}?mode=ro", uri=True)) as old:
+            for table in TABLES[1:]:
+                _take(new, old, table)
+        new.commit()
+        return _count(new), _count(new) - before
+
+
+def _count(store: sqlite3.Connection) -> int:
+    return int(store.execute("SELECT count(*) FROM incidents").fetchone()[0])
+
+
+def _take(new: sqlite3.Connection, old: sqlite3.Connection, table: str) -> None:
+    """Add the rows of a table that can be read, from both ends up to the damage."""
+    names = [row[1] for row in new.execute(f"PRAGMA table_info({table})")]
+    into = f"INSERT OR IGNORE INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+    for order in ("ASC", "DESC"):
+        with suppress(sqlite3.Error):
+            new.executemany(into, _rows(old, f"SELECT {', '.join(names)} FROM {table} ORDER BY rowid {order}"))
+
+
+def _rows(old: sqlite3.Connection, query: str) -> Iterator[tuple[object, ...]]:
+    with suppress(sqlite3.Error):
+        yield from old.execute(query)
