@@ -16,6 +16,7 @@ identity, pid    said_rank, said_worker, world, pid, gpu, bus, torch, nccl; memb
 progress, worked, finished    step, loss; by (count, loss, answer, up, result, rounds); last_word
 line, notice     first, last, milestone; words (shapes of the last lines), cries (reports an error)
 anew             grew (the line where the count last grew), first
+job              the id of the job by the kind of its name (see `formats.jobs`)
 sync             family, columns, values, times, lines
 recorder         entries, pending, status, groups, version, whole, frames, own, code
 process, counter, oom-tasks    state, wchan, command, ppid; oom_kill; tasks
