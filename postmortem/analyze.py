@@ -42,6 +42,8 @@ class Options:
 
     job: str | None = None
     """Id of the job to analyze; without it the latest that failed"""
+    job_name: str | None = None
+    """Your name of the job, for the outputs"""
     since: float | None = None
     """Earlier events are left out; seconds since 1970, UTC"""
     until: float | None = None
@@ -245,7 +247,9 @@ def _concluded(timeline: Timeline, evidence: Evidence, library: Library, options
     sources, ledger = evidence.sources, evidence.ledger
     try:
         found = diagnose(timeline, sources, library, ledger, options.job, evidence.usual)
-        return document.write(found, sources, ledger), found.timeline
+        written = document.write(found, sources, ledger)
+        written["job"]["name"] = options.job_name
+        return written, found.timeline
     except Exception as error:
         ledger = _with_loss(ledger, "the diagnosis", error)
         return document.write(nothing(timeline, sources, library, ledger), sources, ledger), timeline

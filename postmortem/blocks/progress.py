@@ -6,7 +6,7 @@
 
 In: the samples of one source (its begin and end). Out: for every writer in it one `identity`, the first and
 last `progress`, a `finished`, its last `line`, the last signs of work (`worked`), the lines where it began
-`anew`, and marks for the comparison of clocks (see `counters`).
+`anew`, and marks for the comparison of clocks (see `counters`). Of the whole source, the ids of its `job`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from postmortem.blocks import identities, signs
 from postmortem.blocks.counters import Counters
-from postmortem.formats import forms
+from postmortem.formats import forms, jobs
 from postmortem.formats.envelope import Envelope, Style, peel
 from postmortem.formats.excerpt import Line, decode, line_event, starts_of_lines, visible
 from postmortem.formats.marks import bare
@@ -34,6 +35,7 @@ LAUNCHES = 8  # starts of one script that are reported
 COUNTS, COUNTED = (24, 96), 64  # first and last lines in which counts are followed; the most names of counts
 TURNS, OPENING = 1, 12  # distance between copies of one opening line; letters of an opening line
 MAX_NOTICES = 60
+MAX_NAMES = 40  # ids of jobs in a source
 _MILESTONE = forms.regexes("blocks/signs")["milestone"]
 
 
@@ -66,7 +68,7 @@ class _Writer:
 def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int = LINES) -> Iterator[Event]:
     """Read the samples of a console-like source, of each of them at most about `most` lines."""
     writers: dict[tuple[int | None, str], _Writer] = {}
-    counters = Counters()
+    counters, named = Counters(), dict[tuple[str, str], Line]()
     number, whole = 0, True
     for line, marks in _lines(samples, style, most):
         whole, number = whole and line.number == number + 1, line.number
@@ -78,6 +80,8 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
         _read(writer, line, marks, env.rank is not None or (rank is not None and env.gpu is not None))
         counters.read(line, rank, not whole)
         yield from _pairs(source, line)
+        if marks & signs.JOB:
+            named.update({found: line for found in jobs.ids(env.body).items() if found not in named})
     for (rank, _), writer in writers.items():
         for kind, line, fields in _found(writer, most):
             if kind != "identity":
@@ -85,6 +89,8 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
             elif source.kind in ("console", "json-lines", "ray") or rank is not None:
                 who = rank if rank is not None else fields.get("said_rank")
                 yield line_event(source, kind, line, who, fields, SHOWN)
+    for (kind, name), line in islice(named.items(), MAX_NAMES):
+        yield line_event(source, "job", line, None, {"job_name": (kind, name)}, SHOWN)
     yield from counters.events(source)
 
 

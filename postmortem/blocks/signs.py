@@ -196,9 +196,15 @@ def _ends_work(name: str, body: str) -> bool:
 
 # ── the lines that may have a sign ──────────────────────────────────────────────────────────────────────────
 
-STEP, END, NOTICE, MILESTONE, FACTS, COUNT, ANSWER = (1 << n for n in range(7))
-ALL = STEP | END | NOTICE | MILESTONE | FACTS | COUNT | ANSWER
-PICKED = ((FACTS, 3, 0), (NOTICE, 1, 1), (END, 0, 2), (MILESTONE, 0, 1))  # of each kind the first and last lines
+STEP, END, NOTICE, MILESTONE, FACTS, COUNT, ANSWER, JOB = (1 << n for n in range(8))
+ALL = STEP | END | NOTICE | MILESTONE | FACTS | COUNT | ANSWER | JOB
+PICKED = (
+    (FACTS, 3, 0),
+    (JOB, 1, 1),
+    (NOTICE, 1, 1),
+    (END, 0, 2),
+    (MILESTONE, 0, 1),
+)  # of each kind the first and last lines
 _NAMES = {
     "step": STEP,
     "end": END,
@@ -207,6 +213,7 @@ _NAMES = {
     "facts": FACTS,
     "count": COUNT,
     "answer": ANSWER,
+    "job": JOB,
     "all": ALL,  # JSON: the gates see the raw line
     "all-but-facts": ALL ^ FACTS,  # the dict of a Trainer
 }

@@ -14,7 +14,7 @@ from postmortem.cli.options import INPUT, OUTPUT, Anonymise, AnonymiseMap, Patte
 from postmortem.cli.writing import Format, Target
 from postmortem.errors import UsageError
 from postmortem.system import output, process
-from postmortem.system.arguments import HISTORY, folder, moment
+from postmortem.system.arguments import HISTORY, folder, folder_of, moment
 
 OUTCOME_CODES = {"incident": 10, "undetermined": 11, "recovered": 12, "healthy": 0}
 STRICT_CODE = 4
@@ -32,6 +32,7 @@ Out = Annotated[
 Formats = Annotated[list[Format] | None, _output("--format", "-f", help="Output format; html by default; repeatable.")]
 Brief = Annotated[bool, _output("--brief", help="With --format json or md: only the verdict, for chat.")]
 Job = Annotated[str | None, _input(metavar="ID", help="Analyze this job if the logs have several.")]
+JobName = Annotated[str | None, _input(metavar="NAME", help="Name of the job in all outputs; its folder by default.")]
 Since = Annotated[str | None, _input(metavar="TIME", help="Ignore earlier lines (ISO 8601; UTC without a time zone).")]
 Until = Annotated[str | None, _input(metavar="TIME", help="Ignore later lines.")]
 Baseline = Annotated[Path | None, _input(metavar="DIR", help="Logs of a healthy run, for comparison.")]
@@ -65,6 +66,7 @@ def analyze(
     formats: Formats = None,
     brief: Brief = False,
     job: Job = None,
+    job_name: JobName = None,
     since: Since = None,
     until: Until = None,
     folders: PatternFolders = None,
@@ -89,6 +91,7 @@ def analyze(
     pages = _check(wanted, paths, brief, anonymise_map, open_)
     chosen: dict[str, Any] = {
         "job": job,
+        "job_name": job_name or (None if anonymise or anonymise_map else folder_of(paths)),
         "since": moment(since, "--since"),
         "until": moment(until, "--until"),
         "patterns": tuple(map(folder, folders or ())),

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from postmortem.diagnose import (
     blame,
     choose,
     copies,
+    jobs,
     liveness,
     novelty,
     observe,
@@ -70,7 +72,9 @@ def diagnose(
     for name, paths in attempts.split(events, files).items():
         wanted = set(paths)
         own = [e for e in events if e.where.source in wanted]
-        solutions.append(solve_job(own, {p: by_path[p] for p in paths}, library, name))
+        solved = solve_job(own, {p: by_path[p] for p in paths}, library, name)
+        solutions.append(replace(solved, named=jobs.name(own, paths)))
+    solutions = _with_ids(solutions)
     chosen = _choose(solutions, job)
     if chosen.outcome == "undetermined":
         known = {(e.where.source, e.where.line) for c in chosen.claims for e in c.events}
@@ -104,9 +108,15 @@ def _with_losses(solution: Solution, all_: Sequence[Solution], ledger: Ledger) -
     return replace(solution, outcome="undetermined", lost=lost, unread=lost)
 
 
+def _with_ids(solutions: Sequence[Solution]) -> list[Solution]:
+    """Name each job by its own id, where no other job of these logs has the same, else by its folder or run."""
+    ids = Counter(s.named.id for s in solutions)
+    return [replace(s, job=s.named.id) if s.named.id and ids[s.named.id] == 1 else s for s in solutions]
+
+
 def _choose(solutions: Sequence[Solution], job: str | None) -> Solution:
     """The job with this name, else the latest that failed, else the latest that recovered, else the latest."""
-    named = [s for s in solutions if s.job == job] if job else []
+    named = list(filter(lambda s: s.is_named(job), solutions))
     if job and not named:
         raise _unknown(job, [s.job for s in solutions if s.job])
     failed = [s for s in solutions if s.outcome in ("incident", "undetermined")]
@@ -127,11 +137,11 @@ def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: L
     if len(parts) < 2:
         only = solve(events, sources, library, next(iter(parts), None))
         again = only.outcome == "incident" and _finished_after_death(only.case)
-        return replace(only, job=name, outcome="recovered" if again else only.outcome)
+        return replace(only, job=name, folder=name, outcome="recovered" if again else only.outcome)
     each = [solve(part, sources, library, n) for n, part in parts.items()]
     failing = [s for s in each if s.outcome != "healthy"]
     if not failing:
-        return replace(each[-1], job=name, each=tuple(each), times=_times(each[-1], each))
+        return replace(each[-1], job=name, folder=name, each=tuple(each), times=_times(each[-1], each))
     chosen = _that_ended_it(failing)
     last = each[-1]
     good = last.outcome == "healthy" or (last.root is None and outcome.only_lacks(last.case, last.claims))
@@ -141,7 +151,7 @@ def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: L
             f"attempt {last.case.attempt} finished normally, so the job recovered from attempt {chosen.case.attempt}"
         )
     end = "recovered" if recovered else chosen.outcome
-    return replace(chosen, outcome=end, job=name, each=tuple(each), times=_times(chosen, each))
+    return replace(chosen, outcome=end, job=name, folder=name, each=tuple(each), times=_times(chosen, each))
 
 
 def _times(chosen: Solution, others: Iterable[Solution]) -> Mapping[Line, Moment]:

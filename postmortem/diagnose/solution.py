@@ -10,6 +10,7 @@ from postmortem.align.place import Line, Moment
 from postmortem.diagnose import explain
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.jobs import Name
 from postmortem.diagnose.processes import Process
 from postmortem.diagnose.unread import Unread
 from postmortem.model import Event, Outcome
@@ -43,7 +44,9 @@ class Solution:
     ranks: Ranks
     claims: tuple[Claim, ...]
     alternatives: tuple[Claim, ...]
-    job: str | None = None
+    job: str | None = None  # its id, else the folder or the run that separates it from other jobs
+    folder: str | None = None  # that folder or run
+    named: Name = Name()
     each: tuple[Solution, ...] = ()  # all attempts, oldest first; empty where there was but one
     leads: tuple[Event, ...] = ()
     times: Mapping[Line, Moment] = field(default_factory=dict)  # of lines, by their copies
@@ -61,6 +64,10 @@ class Solution:
         number = {p.rank: i for i, p in enumerate(self.processes) if p.role == "rank"}
         of_rank = self.case.by_rank.items()
         return {(e.where.source, e.where.line): number[rank] for rank, own in of_rank for e in own if rank in number}
+
+    def is_named(self, job: str | None) -> bool:
+        """Whether the job has this id, folder or run, or one of its other ids."""
+        return bool(job) and (job in (self.job, self.folder) or job in self.named.every)
 
     @property
     def attempts(self) -> int:

@@ -118,11 +118,14 @@ def _belongs(host: str, kind: str, ends: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """The brief document, the name of the job, and the address of the report."""
+    """The brief document, and the address of the report."""
 
     brief: Mapping[str, Any]
-    job: str = ""
     link: str = ""
+
+    @property
+    def job(self) -> str:
+        return str(self.brief.get("job", ""))
 
     @property
     def has_link(self) -> bool:
@@ -153,8 +156,7 @@ def message(incident: Incident, link: str = "") -> Message:
 
     if incident.as_written:
         incident = replace(incident, document=Redactor().document(incident.document))  # type: ignore[arg-type]
-    job = incident.document["job"].get("id")
-    return Message(json.loads(render_brief(incident)), str(job or "")[:120], _printable(link))
+    return Message(json.loads(render_brief(incident)), _printable(link))
 
 
 def slack(message: Message, _: Target) -> object:
@@ -197,9 +199,8 @@ def pagerduty(message: Message, to: Target) -> object:
 
 
 def webhook(message: Message, _: Target) -> object:
-    """Return the brief document, with the name of the job and the link if they are known."""
-    more = {"job": message.job, "report": message.link}
-    return {**message.brief, **{name: value for name, value in more.items() if value}}
+    """Return the brief document, with the link if it is known."""
+    return {**message.brief, **({"report": message.link} if message.link else {})}
 
 
 _BODIES: Mapping[str, Callable[[Message, Target], object]] = {

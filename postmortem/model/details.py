@@ -129,6 +129,12 @@ class Failed(TypedDict, total=False):
     library: str
 
 
+class Named(TypedDict, total=False):
+    """Of a job."""
+
+    job_name: tuple[str, str]  # the kind of name (see `formats.jobs`), and the name
+
+
 class Identified(TypedDict, total=False):
     """Of an identity or a pid. Two statements that differ are None."""
 
@@ -208,6 +214,7 @@ class Details(
     Ended,
     Failed,
     Identified,
+    Named,
     Worked,
     Synced,
     Recorded,

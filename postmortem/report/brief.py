@@ -30,7 +30,7 @@ def render_brief(incident: view.Incident) -> str:
 
 
 def _brief(document: view.Document, items: int, wide: int) -> dict[str, Any]:
-    verdict = view.part(document, "verdict")
+    verdict, job = view.part(document, "verdict"), view.part(document, "job")
     proofs, chain = view.proofs(document), view.steps(document)
     because, missing = view.words(verdict.get("because")), view.rows(verdict.get("missing"))
     culprit = _culprit(view.part(verdict, "culprit"))
@@ -38,6 +38,7 @@ def _brief(document: view.Document, items: int, wide: int) -> dict[str, Any]:
     brief: dict[str, Any] = {
         "schema": SCHEMA,
         **{name: _short(verdict.get(name), 80) for name in ("outcome", "category", "pattern", "confidence")},
+        "job": next((text.line(job[key], 120) for key in ("id", "name") if job.get(key)), ""),
         "headline": text.sentence(view.headline(document), max(wide, 200)),
         "culprit": {name: found[:many] for name, found in culprit.items()},
         "collective": text.sentence(summary.collective(document), max(wide, 200)),

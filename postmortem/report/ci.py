@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import re
 
-from postmortem.report import labels, text, view
+from postmortem.report import labels, summary, text, view
 
 LEVELS = {"incident": "error", "undetermined": "error", "recovered": "warning", "healthy": "notice"}
 MAX_MESSAGE = 4000
@@ -28,7 +28,11 @@ def render_github(incident: view.Incident) -> str:
     word = view.confidence(document)[0]
     title = ": ".join(bit for bit in (labels.OUTCOMES.get(outcome, "Undetermined"), view.category(document)) if bit)
     title += f" ({word})" if word else ""
-    lines = [view.headline(document), *(f"{p.address}  {text.line(p.text, 400)}" for p in view.proofs(document)[:1])]
+    lines = [
+        view.headline(document),
+        " · ".join(summary.facts(document)),
+        *(f"{p.address}  {text.line(p.text, 400)}" for p in view.proofs(document)[:1]),
+    ]
     lines += view.words(verdict.get("because"))[:4]
     code = view.known(view.part(verdict, "culprit").get("code"))
     commands = [_command(LEVELS.get(outcome, "error"), lines, title, code)]
@@ -39,7 +43,7 @@ def render_github(incident: view.Incident) -> str:
 
 
 def _command(level: str, lines: list[str], title: str, code: str = "") -> str:
-    message = "\n".join(text.line(line, 800) for line in lines)[:MAX_MESSAGE]
+    message = "\n".join(text.line(line, 800) for line in lines if line)[:MAX_MESSAGE]
     place = re.fullmatch(r"(.{1,300}):([0-9]{1,9})", code, re.DOTALL)
     properties = [f"file={_property(place[1])}", f"line={place[2]}"] if place else []
     return f"::{level} {','.join([*properties, f'title={_property(title)}'])}::{_escaped(message)}"
@@ -58,7 +62,7 @@ def render_junit(incident: view.Incident) -> str:
     document = incident.document
     verdict = view.part(document, "verdict")
     failed = verdict.get("outcome") not in ("healthy", "recovered")
-    name = view.known(view.part(document, "job").get("id"))
+    name = view.job(document) or "job"
     lines = [view.headline(document)]
     lines += [f"{label}: {value}" for label, value in view.culprit(document)]
     lines += [f"proof: {proof.address}  {proof.text}" for proof in view.proofs(document)[:3]]
@@ -72,7 +76,7 @@ def render_junit(incident: view.Incident) -> str:
     else:
         inner = f"<system-out>{body}</system-out>"
     count = f'tests="1" failures="{int(failed)}" errors="0"'
-    case = f'<testcase classname="postmortem" name="{_safe(f"job {name}" if name else "job")}">\n{inner}\n</testcase>'
+    case = f'<testcase classname="postmortem" name="{_safe(name)}">\n{inner}\n</testcase>'
     suite = f'<testsuite name="postmortem" {count}>\n{case}\n</testsuite>'
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="postmortem" {count}>\n{suite}\n</testsuites>\n'
 

@@ -135,7 +135,9 @@ def page(incident: view.Incident) -> dict[str, Any]:
         "source_count": len(sources),
         "ledger": view.part(document, "ledger"),
         "skipped": view.skipped(document)[:MAX_SOURCES],
-        "job": _job(view.part(document, "job")),
+        "job": view.job(document),
+        "facts": summary.facts(document),
+        "command": view.known(view.part(document, "job").get("command")),
         "trace": view.rows(document.get("trace")),
         "tool": view.part(document, "tool"),
         "fingerprint": view.known(document.get("fingerprint")),
@@ -176,20 +178,6 @@ def _verdict(document: view.Document) -> dict[str, Any]:
         "actions": view.actions(document),
         "missing": view.rows(verdict.get("missing")),
     }
-
-
-def _job(job: dict[str, Any]) -> list[str]:
-    """Return the job in a few words: `8 ranks`, `2 hosts`, `torch 2.13.0`."""
-    world, attempts = view.whole(job.get("world_size")), view.whole(job.get("attempts")) or 0
-    hosts = view.words(job.get("hosts"))
-    facts = [
-        f"job {job['id']}" if job.get("id") else "",
-        text.plural(world, "rank") if world is not None else "",
-        text.plural(len(hosts), "host") if hosts else "",
-        text.plural(attempts, "attempt") if attempts > 1 else "",
-        *(f"{label} {job[name]}" for name, label in (("torch", "torch"), ("nccl", "NCCL")) if job.get(name)),
-    ]
-    return [fact for fact in facts if fact]
 
 
 def fitting(document: view.Document) -> dict[str, Any]:

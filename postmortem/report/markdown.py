@@ -138,9 +138,16 @@ def _head(document: view.Document) -> str:
     return " · ".join(filter(None, facts))
 
 
+def _job(document: view.Document) -> str:
+    command = view.part(document, "job").get("command")
+    facts = " · ".join(prose(fact) for fact in summary.facts(document))
+    return "\n".join(filter(None, (f"**job** {facts}" if facts else "", f"{code(command)}" if command else "")))
+
+
 def _verdict(document: view.Document) -> list[str]:
     because = [f"- {prose(item)}" for item in view.words(view.part(document, "verdict").get("because"))]
     out = [f"# {prose(view.headline(document))}", _head(document)]
+    out.append(_job(document))
     if notice := view.incomplete(document):
         out.append(f"**{prose(notice)}**")
     out.append("\n".join(because))
@@ -171,6 +178,7 @@ def _shortened(document: view.Document, wide: int) -> list[str]:
     blocks = [
         f"**{prose(view.headline(document), 2 * wide)}**",
         _head(document),
+        " · ".join(prose(fact, wide) for fact in summary.facts(document)),
         prose(view.incomplete(document), 2 * wide),
         " · ".join(f"**{label}** {code(value, wide)}" for label, value in view.culprit(document)),
         *(f"{code(p.address, 200)}\n{fenced([text.line(p.text, wide)])}" for p in view.proofs(document)[:1]),

@@ -17,8 +17,40 @@ from postmortem.model.digits import whole
 from postmortem.report import labels, text, view
 
 MAX_ATTEMPTS = 12
+FEW_HOSTS = 3  # that are named
 MAX_GROUPS = 4  # groups of ranks in other places whose place is stated
 CALLS = {"backward": "the all-reduce of backward", "init": "init_process_group"}
+
+# ── the job ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def facts(document: view.Document) -> list[str]:
+    """Return the job in a few words: `job 42221`, `8 ranks`, `node-a, node-b`, its first and last time, versions."""
+    found = view.part(document, "job")
+    world, lives = view.whole(found.get("world_size")), view.whole(found.get("attempts")) or 0
+    hosts = view.words(found.get("hosts"))
+    words = [
+        view.job(document),
+        text.plural(world, "rank") if world is not None else "",
+        ", ".join(hosts) if len(hosts) <= FEW_HOSTS else text.plural(len(hosts), "host"),
+        text.plural(lives, "attempt") if lives > 1 else "",
+        span(document),
+        *(f"{label} {found[name]}" for name, label in (("torch", "torch"), ("nccl", "NCCL")) if found.get(name)),
+    ]
+    return [text.line(word, 200) for word in words if word]
+
+
+def span(document: view.Document) -> str:
+    """Return the first and the last time of the job: `2026-11-20 13:05:01 to 13:18:45 UTC`."""
+    lives = view.rows(document.get("attempts"))
+    times = [text.day_and_time(row.get(name)) for row in lives for name in ("begin", "end")]
+    days = [(day, time.partition(".")[0]) for day, time in sorted(times) if time]
+    if not days:
+        return ""
+    (first, begin), (last, end) = days[0], days[-1]
+    until = f" to {end}" if last == first else f" to {last} {end}"
+    return f"{first} {begin}{until if (first, begin) != (last, end) else ''} UTC".strip()
+
 
 # ── attempts ────────────────────────────────────────────────────────────────────────────────────────────────────
 

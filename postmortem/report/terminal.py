@@ -31,6 +31,8 @@ def render_terminal(incident: view.Incident, *, width: int = 80, color: bool = F
     page.blank()
     page.paragraph(view.headline(document), "bold")
     page.blank()
+    page.field("job", [" · ".join(summary.facts(document))])
+    page.field("command", [text.line(command, 300)] if (command := view.part(document, "job").get("command")) else [])
     page.field("unread", _sentences([view.incomplete(document)]), "doubt")
     facts = " · ".join(text.sentence(f"{label} {value}", 200) for label, value in view.culprit(document))
     page.field("culprit" if view.blamed(document) else "where", [facts] if facts else [])

@@ -118,6 +118,15 @@ def address(item: Mapping[str, Any]) -> str:
     return source if number is None else f"{source}:{number}"
 
 
+def job(document: Document) -> str:
+    """Return the name of the job: `job 42221`, `job 42221 (run-7)`, `run-7`; empty where nothing names it."""
+    found = part(document, "job")
+    number, name = known(found.get("id")), known(found.get("name"))
+    if not number or number == name:
+        return name or number
+    return f"job {number}" + (f" ({name})" if name else "")
+
+
 def headline(document: Document) -> str:
     given = text.sentence(known(part(document, "verdict").get("headline")), 600)
     return given or "The logs were read, and no verdict was reached."

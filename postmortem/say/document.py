@@ -17,12 +17,14 @@ from postmortem.diagnose.wording import BROAD, INHERITED, capital, iso, sentence
 from postmortem.model import Event, Source
 from postmortem.model.contract import incident as contract
 from postmortem.model.contract import verdict
+from postmortem.privacy import cut
 from postmortem.say import accounts, headline, hint, missing, reasons
 from postmortem.say.evidence import Evidence, own_frame
 from postmortem.version import __version__
 
 PER_CLAIM = 3  # lines of proof
 FINDINGS, ROWS, HELPERS, TRACE = 200, 12, 6, 500
+COMMAND = 300  # characters
 ORDER = ("cause", "symptom", "confirms", "context")
 COLLECT: verdict.Action = {"kind": "none", "text": "Collect the missing evidence, then analyze again."}
 Row = dict[str, Any]
@@ -71,6 +73,8 @@ def _job(solution: Solution) -> contract.Job:
     named = {s.host for s in solution.case.sources.values() if s.host}
     return {
         "id": solution.job,
+        "name": None,
+        "command": solution.named.command and cut(solution.named.command, COMMAND),
         "world_size": _world(registry.world, sorted({*ranks, *solution.ranks})),
         "hosts": sorted(named | set(registry.host_of.values())),
         "torch": registry.torch,

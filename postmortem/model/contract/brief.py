@@ -100,6 +100,8 @@ class Brief(TypedDict):
     """Id of the root's pattern; null where there is no root"""
     confidence: Confidence
     """How sure the verdict is"""
+    job: NotRequired[str]
+    """The document's `job.id`, else its `job.name`"""
     headline: str
     """Culprit, failure, place and time in one sentence"""
     culprit: NotRequired[Blamed]
@@ -124,8 +126,6 @@ class Brief(TypedDict):
     """Input that was not read, if any"""
     fingerprint: str | None
     """As in the incident document"""
-    job: NotRequired[str]
-    """Only in messages of `--notify`: as the launcher or the scheduler names it"""
     report: NotRequired[str]
     """Only in messages of `--notify`: address of the report, from `--report-url`"""
     history: NotRequired[str]

@@ -230,7 +230,12 @@ class Job(TypedDict):
     """The job that the verdict is about."""
 
     id: str | None
-    """As the launcher or the scheduler names it; null if neither does"""
+    """As the scheduler, the cluster or the launcher names it, else the folder that separates it from other jobs; null
+    where nothing names it"""
+    name: str | None
+    """As you named it (`--job-name`), else the folder of its logs; null if neither is known"""
+    command: str | None
+    """The command that started it; null if no line shows it"""
     world_size: Count | None
     """Number of ranks; null if neither a line nor the ranks show it"""
     hosts: list[str]

@@ -1,0 +1,63 @@
+"""The job has the name that its scheduler, cluster or launcher gave it, and no invented one; every output shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from postmortem import Options, analyze, report
+from postmortem.errors import UsageError
+from postmortem.fleet import notify
+
+ERROR = "[rank0]: ValueError: bad label\n"
+STEP = "slurmstepd: error: *** STEP {}.0 ON n1 CANCELLED AT 2026-11-20T21:13:48 DUE TO TIME LIMIT ***\n"
+
+
+def made(folder: Path, files: dict[str, str]) -> str:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("files", "job"),
+    [
+        ({"slurm-42221.out": ERROR}, "42221"),
+        ({"train.o8812345": ERROR}, "8812345"),
+        ({"console.log": ERROR + STEP.format(42221)}, "42221"),
+        ({"console.log": "SLURM_JOB_ID=42221\n" + ERROR}, "42221"),
+        ({"console.log": "PBS Job Id: 3264.pbs101\n" + ERROR}, "3264"),
+        ({"console.log": "wandb: View run at https://wandb.ai/a/b/runs/3ifhrane\n" + ERROR}, "3ifhrane"),
+        ({"console.log": "wandb: setting up run 3ifhrane\nSLURM_JOB_ID=7\n" + ERROR}, "7"),
+        ({"48211_zwxwqhe4/attempt_0/0/stderr.log": ERROR}, "48211"),
+        # no id: an unnamed rendezvous, a date, two steps of different jobs, Ray's number of a driver
+        ({"none_zwxwqhe4/attempt_0/0/stderr.log": ERROR}, None),
+        ({"train-20261120.out": ERROR}, None),
+        ({"console.log": ERROR + STEP.format(1) + STEP.format(2)}, None),
+        ({"console.log": "Create runtime env for job_id=01000000\n" + ERROR}, None),
+    ],
+)
+def test_the_id_of_the_job(tmp_path: Path, files: dict[str, str], job: str | None) -> None:
+    assert analyze([made(tmp_path, files)]).document["job"]["id"] == job
+
+
+def test_the_job_is_in_each_output_and_separates_alerts(tmp_path: Path) -> None:
+    keys = set()
+    for n in (42221, 42222):
+        logs = made(tmp_path / str(n), {f"slurm-{n}.out": "+ srun torchrun train.py\n" + ERROR})
+        found = analyze([logs], Options(job=str(n), job_name="bert"))
+        text, page = report.render_markdown(found), report.render_html(found)
+        slack = str(notify.slack(notify.message(found), notify.target("slack+https://example.org/x")))
+        for shown in (text, page, report.render_terminal(found)):
+            assert f"job {n} (bert)" in shown and "srun torchrun train.py" in shown
+        assert str(n) in slack and f"job {n}" in report.render_markdown(found, brief=True)
+        pager = notify.target("pagerduty+https://example.org/?routing_key=k")
+        keys.add(notify.pagerduty(notify.message(found), pager)["dedup_key"])  # type: ignore[index]
+    assert len(keys) == 2
+
+
+def test_a_job_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no job 5"):
+        analyze([made(tmp_path, {"slurm-42221.out": ERROR})], Options(job="5"))
