@@ -35,6 +35,7 @@ from postmortem.diagnose.explain import declared
 from postmortem.diagnose.identity import build
 from postmortem.diagnose.novelty import shapes as shapes
 from postmortem.diagnose.order import before
+from postmortem.diagnose.rules import foreign
 from postmortem.diagnose.sequence import sequence
 from postmortem.diagnose.solution import Solution
 from postmortem.errors import UsageError
@@ -217,12 +218,14 @@ def _all_claims(case: Case, stated: list[Claim]) -> list[Claim]:
     claims = observe.group(stated)
     for derive in (exits.derive, joining.derive, rank_lists.derive):
         claims += derive(case, stated)
+    loose = foreign.unbound(case, claims)
     still = standstill.derive(case, stated)
     claims += still
-    strong = [c for c in claims if c.role == "cause" and choose.tier(c) <= choose.STRONG]
+    strong = [c for c in claims if c.role == "cause" and choose.tier(c) <= choose.STRONG and c not in loose]
     stopped_while_sampled = bool(_sampled(case))
     if all(any(declared(s, c) for s in still) or (stopped_while_sampled and c.tells("stop")) for c in strong):
         claims += hangs.derive(case, stated)
+    claims = foreign.doubted(case, claims, loose)
     claims += stops.derive(case, claims)
     if not any(c.role == "cause" for c in claims):
         claims += log_ends.derive(case, stated)

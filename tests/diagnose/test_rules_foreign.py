@@ -36,11 +36,58 @@ def test_nothing_that_others_show_harmed_a_job_that_all_ranks_finished() -> None
     assert fallen(foreign.harmless, seen, kernels(speaker="launcher")) == {}
 
 
+def test_a_job_that_a_scheduler_ends_after_its_final_messages_hung_at_its_exit() -> None:
+    seen = case(bye(0, at=NOON), ranks=(0,))
+    for at, left in ((NOON + 60, {}), (NOON - 60, {0: "context"}), (None, {0: "context"})):
+        assert fallen(foreign.harmless, seen, kernels(LIMIT, at=at, speaker="scheduler")) == left
+    assert fallen(foreign.harmless, seen, kernels(at=NOON + 60)) == {0: "context"}
+
+
 # ── causes that nothing binds to this job ────────────────────────────────────────────────────────────────────────────
 
 WORK = steps(0, 1, 2, 3, at=NOON, at_sigma=0.1)
 UNDATED = kernels()
 WITHIN = kernels(at=NOON + 2, at_sigma=0.1, comm="python3")
+
+
+def loose(c: Claim, *own: Claim, **known: Any) -> bool:
+    events = known.pop("events", WORK)
+    return c in foreign.unbound(case(*events, ranks=(0, 1), **known), [c, *own])
+
+
+def test_a_host_without_a_rank_is_a_another_job() -> None:
+    for host, strange in (("node-a.cluster", False), ("node-b", True)):
+        c = claim(OOM, *WITHIN.events, hosts=(host,))
+        assert loose(c, hosts={0: "node-a"}) is strange
+
+
+def test_the_ranks_words_confirm_out_what_is_stated_of_their_gpu() -> None:
+    xid = kernels(XID)
+    assert not loose(xid, claim(pattern("cuda", "gpu-fault", role="symptom", family="gpu-fault")))
+    assert not loose(xid, claim(pattern("cuda", "gpu-fault", family="gpu-fault")))
+    assert loose(xid, claim(pattern("assert", "gpu-fault", family="gpu-fault", says_why=True)))
+    assert loose(xid, claim(RAISED))  # who states a cause of its own has one
+    assert loose(xid, claim(LOST))
+    assert not loose(xid, claim(pattern("nccl", "hang", role="symptom", family="nccl")))
+
+
+def test_a_complaint_of_others_is_no_cause_of_its_own() -> None:
+    net = pattern("link", "network", entity="host")
+    assert not loose(kernels(net), claim(pattern("lost2", "peer-lost")))
+    assert not loose(kernels(net), claim(LOST))
+    assert not loose(kernels(net), claim(pattern("waits", "hang", role="symptom")))
+    assert loose(kernels(pattern("disk", "storage", entity="host")), claim(LOST))
+    assert not loose(
+        kernels(pattern("disk", "storage", entity="host")), claim(pattern("io", "storage", role="symptom"))
+    )
+
+
+def test_an_oom_kill_is_confirmed_out_by_a_rank_that_was_killed() -> None:
+    assert loose(UNDATED)
+    assert not loose(UNDATED, events=[*WORK, *exits(r1=-9)])
+    told = claim(pattern("end", None, role="confirms", tells=("end",)), event(signal="Killed"), ranks=(1,))
+    assert loose(UNDATED, told)  # a word that accuses nobody
+    assert not loose(UNDATED, claim(told.pattern, *told.events, ranks=(1,), role="symptom"))
 
 
 # ── processes ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -21,7 +21,7 @@ BEFORE: tuple[tuple[Rule, ...], ...] = (
         survived.fell_back,
         survived.finite_again,
     ),
-    (foreign.in_another_cgroup, foreign.unknown_process, foreign.at_another_time),
+    (foreign.in_another_cgroup, foreign.unknown_process),
 )
 AFTER: tuple[tuple[Rule, ...], ...] = (
     (survived.restored,),

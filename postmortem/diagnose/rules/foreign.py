@@ -11,16 +11,19 @@ JobID           JobName  Partition    Account  AllocCPUS      State ExitCode
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import OTHERS, Claim
+from postmortem.diagnose.derive import exits
 from postmortem.diagnose.explain import declared
+from postmortem.diagnose.rules.aftermath import COMPLAINTS
 from postmortem.diagnose.rules.view import Defeat, View
+from postmortem.diagnose.same import same_host
 from postmortem.formats import forms
-from postmortem.model import Event
+from postmortem.model import Event, Where
 
 _REGEXES = forms.regexes("diagnose/lines")
 GPU = ("gpu-hardware", "gpu-fault")
@@ -60,7 +63,7 @@ def joined(case: Case, claims: Sequence[Claim]) -> list[Claim]:
             if (rank := _only_killed(case, c.event)) is not None:
                 why = "no pid matches (containers have their own); the process name matches, and this rank fell silent"
                 c = replace(c, ranks=(rank,), because=why)
-            elif (rank := _parent(case)) is not None:
+            elif (rank := _parent(case, c.event)) is not None:
                 c = replace(c, ranks=(rank,), because=f"the process was a child of rank {rank}, which reported its end")
         out.append(c)
     return out
@@ -82,10 +85,16 @@ def _pids_are_known(case: Case) -> bool:
     return len(case.registry.pids) >= max(1, len(case.registry.ranks) // 2)
 
 
-def _parent(case: Case) -> int | None:
-    """The one rank that reports the sudden end of a child without its pid."""
-    ranks = case.ranks_of(case.telling("child"))
+def _parent(case: Case, e: Event) -> int | None:
+    """The one rank that reports the sudden end of a child without its pid, about when the kernel killed a process."""
+    if moment(e) is None and e.clock == "boot":
+        return None
+    ranks = case.ranks_of(x for x in case.telling("child") if _near(e, x))
     return ranks.pop() if len(ranks) == 1 else None
+
+
+def _near(e: Event, x: Event) -> bool:
+    return e.at is None or x.at is None or abs(e.at - x.at) <= NEAR_S + 3 * (e.at_sigma + x.at_sigma)
 
 
 def unknown_process(view: View) -> Iterator[Defeat]:
@@ -108,6 +117,31 @@ def in_another_cgroup(view: View) -> Iterator[Defeat]:
             yield Defeat(at, "context", "another kill hit a process of this job, this one did not")
 
 
+# ── rows of tables ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _strange_rows(case: Case) -> set[Where]:
+    """Rows about several jobs, where nothing shows which is this one."""
+    rows = {
+        e.where: m[1]
+        for e in case.of_kind("pattern")
+        if e.source_kind == "scheduler" and (m := _REGEXES["job-row"].match(e.text)) is not None
+    }
+    return set(rows) if len(set(rows.values())) > 1 and not _own_numbers(case, rows) else set()
+
+
+def _own_numbers(case: Case, rows: Mapping[Where, str]) -> set[str]:
+    """The numbers of this job, by names of files and by lines outside of the tables."""
+    tables = {where.source for where in rows}
+    found: set[str] = set()
+    for path in set(case.sources) - tables:
+        found |= set(_REGEXES["job-number"].findall(path)) | (
+            set(_REGEXES["number"].findall(path)) & set(rows.values())
+        )
+    own = (e for e in case.of_kind("pattern") if e.where.source not in tables and e.fields.get("job_id"))
+    return found | {e.fields["job_id"] for e in own}
+
+
 # ── a job that all ranks finished ───────────────────────────────────────────────────────────────────────────
 
 
@@ -117,7 +151,7 @@ def harmless(view: View) -> Iterator[Defeat]:
     if not liveness.all_done(case) or any(_is_complaint(case, c) for c in view.claims):
         return
     for at, claim in view.numbered("cause", "symptom", "confirms"):
-        if claim.speaker in OTHERS:
+        if claim.speaker in OTHERS and not _after_the_end(case, claim):
             yield Defeat(at, "context", "all ranks finished, and none reports an error")
 
 
@@ -126,12 +160,97 @@ def _is_complaint(case: Case, c: Claim) -> bool:
     return c.accuses and (own or bool(set(c.ranks) & set(case.registry.ranks)))
 
 
-def at_another_time(view: View) -> Iterator[Defeat]:
-    """The kernel reports it from before or after the job, or without a date while a rank states a cause that does not
-    follow from it: `dmesg` without -T counts seconds since a boot that may be months ago."""
-    stated = [c for _, c in view.numbered("cause") if c.speaker not in OTHERS and not c.pattern.derived]
-    own = [c for c in stated if c.pattern.says_why or c.pattern.family != "gpu-fault"]
-    for at, claim in view.numbered("cause"):
-        undated = own and moment(claim.event) is None and not any(declared(claim, c) for c in own)
-        if claim.speaker == "kernel" and not claim.ranks and (undated or outside(view.case, claim.event)):
-            yield Defeat(at, "context", "nothing links it to this job")
+def _after_the_end(case: Case, claim: Claim) -> bool:
+    """Whether a scheduler ended a job that had reported its end: it hung at its exit."""
+    at = claim.event.at
+    return (
+        claim.speaker != "kernel"
+        and at is not None
+        and all(e.at is not None and at > e.at for e in case.of_kind("finished"))
+    )
+
+
+# ── causes that nothing links to this job ───────────────────────────────────────────────────────────────────
+
+
+def doubted(case: Case, claims: Sequence[Claim], loose: Sequence[Claim]) -> list[Claim]:
+    """The claims; the loose ones yield to any other cause, or are no more than a guess."""
+    others = any(c.role == "cause" and c not in loose and c.strength != "silent" for c in claims)
+    out = []
+    for c in claims:
+        if c in loose:
+            why = "nothing links it to this job, and no line of the ranks confirms it"
+            case.note(f"{c.pattern.id} at {c.event.where}: {why}")
+            if others:
+                c = replace(c, role="context", because=why)
+            elif _is_guess(case, c):
+                c = replace(c, guess=True)
+        out.append(c)
+    return out
+
+
+def unbound(case: Case, claims: Sequence[Claim]) -> list[Claim]:
+    """Causes stated by others that nothing links to this job (a rank, a time, a job number) and that no line of its
+    ranks confirms.
+
+    `dmesg` without -T or --time-format iso counts seconds since a boot that may be months ago. A scheduler's table of
+    several jobs may lack this one's row; a cluster's events are mostly about other pods.
+    """
+    causes = [c for c in claims if c.role == "cause" and c.speaker in OTHERS and not c.ranks]
+    if not causes or all(e.speaker in OTHERS for e in case.events):
+        return []
+    own = [c for c in claims if c.accuses and c.speaker not in OTHERS]
+    return [c for c in causes if _is_loose(case, c) and not _confirmed(case, c, own)]
+
+
+def _is_loose(case: Case, c: Claim) -> bool:
+    """Whether it is about another row, another time, a host without a rank, or a program that is no rank. A fault
+    that a program made on a GPU is that program's, and a rank would report its own."""
+    dated = any(moment(e) is not None and case.start is not None and not outside(case, e) for e in c.events)
+    if c.event.where in _strange_rows(case) or not dated:
+        return True
+    hosts = set(case.registry.host_of.values())
+    if hosts and c.hosts and not any(same_host(a, b) for a in hosts for b in c.hosts):
+        return True
+    return c.pattern.category == "gpu-fault" or (bool(c.event.fields.get("comm")) and not is_program(c.event))
+
+
+def _is_guess(case: Case, c: Claim) -> bool:
+    """Whether it is no more than a guess even without another cause: who hands in a scheduler's log means its lines,
+    and a host's log with dates is believed where the time of the job is unknown."""
+    dated = any(moment(e) is not None and not outside(case, e) for e in c.events)
+    return c.event.where in _strange_rows(case) or (c.speaker == "kernel" and not dated)
+
+
+def _confirmed(case: Case, c: Claim, own: Sequence[Claim]) -> bool:
+    """Whether the ranks' own claims follow from it. A rank that states another cause has one of its own."""
+    causes = [x for x in own if x.role == "cause" and not x.pattern.derived and x.pattern.category not in COMPLAINTS]
+    if causes:
+        return any(declared(c, x) or (_akin(x, c) and x.pattern.family == "gpu-fault") for x in causes)
+    if (
+        c.pattern.category == "host-oom"
+        and not _REGEXES["job-row"].match(c.event.text)
+        and _some_rank_killed(case, own)
+    ):
+        return True
+    return any(_akin(x, c) for x in own)
+
+
+def _some_rank_killed(case: Case, own: Sequence[Claim]) -> bool:
+    """Whether a SIGKILL is reported, or a rank with lines neither finished nor complained."""
+    if case.ended("kill") or exits.told_killed(own):
+        return True
+    known = {r for c in own for r in c.ranks} | case.ranks_of(e for c in own for e in c.events)
+    silent = set(case.by_rank) - case.finished - known - set(case.ends)
+    return bool(silent) and any(c.pattern.category in COMPLAINTS for c in own)
+
+
+def _akin(own: Claim, c: Claim) -> bool:
+    """Whether a rank's claim fits: any claim about its GPU fits the kernel's on a GPU; else the categories decide."""
+    category = c.pattern.category
+    if category in own.pattern.bears_out:
+        return True
+    if category in GPU:
+        return own.pattern.family in ON_GPUS and not own.pattern.says_why
+    same = own.pattern.category == category or (category == "network" and own.pattern.category in ("peer-lost", "hang"))
+    return same and category != "host-oom"
