@@ -37,7 +37,7 @@ def test_nothing_that_others_show_harmed_a_job_that_all_ranks_finished() -> None
 
 
 def test_a_job_that_a_scheduler_ends_after_its_final_messages_hung_at_its_exit() -> None:
-    seen = case(bye(0, at=NOON), ranks=(0,))
+    seen = case(final_line(0, at=NOON), ranks=(0,))
     for at, left in ((NOON + 60, {}), (NOON - 60, {0: "context"}), (None, {0: "context"})):
         assert fallen(foreign.harmless, seen, kernels(LIMIT, at=at, speaker="scheduler")) == left
     assert fallen(foreign.harmless, seen, kernels(at=NOON + 60)) == {0: "context"}

@@ -63,6 +63,9 @@ def joined(case: Case, claims: Sequence[Claim]) -> list[Claim]:
             if (rank := _only_killed(case, c.event)) is not None:
                 why = "no pid matches (containers have their own); the process name matches, and this rank fell silent"
                 c = replace(c, ranks=(rank,), because=why)
+            elif (rank := _only_unknown(case, c.event)) is not None:
+                why = f"the pids of all other ranks are known, and rank {rank} printed nothing after the kill"
+                c = replace(c, ranks=(rank,), because=why)
             elif (rank := _parent(case, c.event)) is not None:
                 c = replace(c, ranks=(rank,), because=f"the process was a child of rank {rank}, which reported its end")
         out.append(c)
@@ -79,6 +82,19 @@ def _only_killed(case: Case, e: Event) -> int | None:
     report = case.ends[killed[0]].stated_by
     at = report.at if report is not None and report.at is not None else case.end
     return killed[0] if abs(e.at - at) <= NEAR_S + 3 * (e.at_sigma + 1) else None
+
+
+def _only_unknown(case: Case, e: Event) -> int | None:
+    """The one rank of unknown pid, where its last line is shortly before the kill, and no rank is missing."""
+    ranks, at = case.registry.ranks, moment(e)
+    unknown = [r for r in ranks if not case.registry.pids.get(r)]
+    if len(unknown) != 1 or len(ranks) < 2 or at is None or case.registry.world not in (None, len(ranks)):
+        return None
+    (rank,) = unknown
+    last = max(filter(None, map(moment, case.by_rank.get(rank, ()))), default=None)
+    host = case.registry.host_of.get(rank)
+    same = e.host is None or host is None or same_host(e.host, host)
+    return rank if same and last is not None and -1.0 <= at - last <= NEAR_S and rank not in case.finished else None
 
 
 def _pids_are_known(case: Case) -> bool:
