@@ -16,6 +16,8 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import exits
 from postmortem.diagnose.derive.hangs.rank_rows import odd_one_out
+from postmortem.diagnose.endings import Ending
+from postmortem.diagnose.same import same_host
 from postmortem.diagnose.wording import listed, ranks_text
 from postmortem.formats.lineform import gist
 from postmortem.model import Where
@@ -32,6 +34,8 @@ def culprits(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     compared = _by_the_group(root, claims)
     if compared is not None:
         return compared.ranks
+    if root.pattern.category == "numerics" and len(root.ranks) != 1:
+        return _first_nan(claims) or root.ranks
     return root.ranks or _by_other_lines(case, root, claims)
 
 
@@ -41,7 +45,9 @@ def _by_other_lines(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     if "limit" in root.event.fields and category == "ddp-usage":
         return _other_model(root)
     if category == "host-oom" and entity in ("host", "pid", "job"):
-        return _out_of_memory(case, claims)
+        return _out_of_memory(case, root, claims)
+    if entity == "job" and category == "resource-limit":
+        return _of_category([c for c in claims if c.pattern.derived], category)
     if entity in ("rank", "missing-ranks"):  # a complaint whose line names them
         return _ranks(c for c in claims if c.event is root.event and c.pattern.id == root.pattern.id)
     return _of_nameless_error(case, root, claims) if entity == "self" else ()
@@ -58,11 +64,22 @@ def _of_nameless_error(case: Case, root: Claim, claims: Sequence[Claim]) -> Rank
     return next((ranks for way in WAYS[:3] if (ranks := way(case, root, claims))), ())
 
 
+def _of_category(claims: Iterable[Claim], category: str | None) -> Ranks:
+    return _ranks(c for c in claims if c.pattern.category == category)
+
+
 def _ranks(claims: Iterable[Claim]) -> Ranks:
     return tuple(sorted({r for c in claims for r in c.ranks}))
 
 
 # ── a line about the group ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _first_nan(claims: Sequence[Claim]) -> Ranks:
+    """The ranks whose own loss was NaN first, where all raise in the end: it spreads with the gradients."""
+    nans = [(c.event.fields.get("step"), c) for c in claims if c.pattern.spreads and c.ranks]
+    first = min((step for step, _ in nans if step is not None), default=None)
+    return _ranks(c for step, c in nans if step == first)
 
 
 def _by_the_group(root: Claim, claims: Sequence[Claim]) -> Claim | None:
@@ -102,15 +119,26 @@ def _other_model(root: Claim) -> Ranks:
     return tuple(sorted(odd)) if majority else ()
 
 
-def _out_of_memory(case: Case, claims: Sequence[Claim]) -> Ranks:
-    """The rank whose memory ran out, where the line names a host or a job: as srun names it, or the one that ended by
-    SIGKILL."""
+def _out_of_memory(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The rank whose memory ran out, where the line names a host or a job: as srun names it, else the one that
+    another line, an exit code or its silence identifies."""
     named = _ranks(c for c in claims if c.pattern.names_ranks_of == "host-oom")
-    found = named or tuple(case.ended("kill")) or tuple(exits.told_killed(claims))
+    if named and root.pattern.entity == "host" and root.speaker != "kernel" and not root.pids:
+        return named
+    others = [c for c in claims if c is not root and c.role in ("cause", "confirms")]
+    found = _of_category(others, "host-oom") or tuple(case.ended("kill"))
+    found = found or tuple(exits.told_killed(claims)) or _silent(case, claims)
     if len(found) != 1:
         return ()
     case.note(f"the kill is attributed to rank {found[0]}, the only rank that ended this way")
     return found
+
+
+def _silent(case: Case, claims: Sequence[Claim]) -> Ranks:
+    """Ranks that neither complained nor finished, like a process that is killed from outside."""
+    heard = {*_ranks(c for c in claims if c.accuses)} | case.finished
+    heard |= case.ranks_of(c.event for c in claims if c.role == "symptom")
+    return tuple(r for r in case.registry.ranks if r not in heard)
 
 
 # ── an error without a rank ─────────────────────────────────────────────────────────────────────────────────
@@ -158,6 +186,8 @@ def _by_exit_codes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     nameless = [c for c in claims if c.role == "cause" and not c.ranks and c.pattern.entity == "self"]
     if len(failed) != 1 or sum(len(c.events) for c in nameless) != 1:
         return ()
+    if not _may_be_on(case, failed[0], ends[failed[0]], root.event.host):
+        return ()
     case.note(f"the failing process does not print its rank; rank {failed[0]} is the only one that exited by itself")
     return (failed[0],)
 
@@ -173,12 +203,27 @@ def _by_equal_codes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     return tuple(sorted(codes))
 
 
+def _may_be_on(case: Case, rank: int, end: Ending, host: str | None) -> bool:
+    """Whether a rank may be on this host; unknown hosts forbid nothing."""
+    known = (end.stated_by.host if end.stated_by is not None else None) or case.registry.host_of.get(rank)
+    return host is None or known is None or same_host(known, host)
+
+
 def _is_another(c: Claim, root: Claim) -> bool:
     """Whether it is a failure of a different kind, or of a rank that has a name."""
     own = c.role in ("cause", "symptom") and c.pattern.entity == "self"
     if not own or c.pattern.derived or c.pattern.generic:
         return False
     return bool(c.ranks) or c.pattern.category != root.pattern.category
+
+
+def _by_report(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The one rank that a launcher's report of a failed process names, as Open MPI's `Process name: [[55641,1],3]`."""
+    ranks = _ranks(c for c in claims if c.pattern.stands_for and c.pattern.entity == "rank" and c.accuses)
+    if len(ranks) != 1:
+        return ()
+    case.note(f"the failing process does not print its rank; the launcher reports that rank {ranks[0]} failed")
+    return ranks
 
 
 def _by_a_copy(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
@@ -233,6 +278,7 @@ WAYS: tuple[Way, ...] = (
     _without_a_line,
     _by_exit_codes,
     _by_equal_codes,
+    _by_report,
     _by_a_copy,
     _by_gpus,
     _by_elimination,

@@ -53,6 +53,12 @@ def out_of_memory(root: Claim, *others: Claim, **known: Any) -> tuple[int, ...]:
 KILL = claim(OOM, event(speaker="kernel"), pids=(5,))
 
 
+def test_the_kill_is_of_the_one_rank_that_another_line_on_memory_names() -> None:
+    assert out_of_memory(KILL, claim(OOM, ranks=(1,))) == (1,)
+    assert out_of_memory(KILL, claim(OOM, ranks=(1,), role="confirms")) == (1,)
+    assert out_of_memory(KILL, claim(OOM, ranks=(1,), role="context"), events=exits(r2=-9)) == (2,)
+
+
 def test_or_of_the_one_that_the_launcher_or_a_shell_saw_killed() -> None:
     assert out_of_memory(KILL, events=exits(r0=-15, r1=-9)) == (1,)
     end = pattern("end", None, role="confirms", tells=("end",))
@@ -89,6 +95,14 @@ def test_or_the_only_one_that_a_launcher_saw_end_by_itself() -> None:
 def test_of_a_crash_the_only_one_that_a_signal_ended() -> None:
     assert nameless(CRASH, *exits(r0=1, r1=-11)) == (1,)
     assert nameless(CRASH, *exits(r1=1)) == ()
+
+
+def test_it_has_to_live_on_that_host() -> None:
+    assert nameless(RAISED, *exits(r1=1), host="node-a", hosts={1: "node-b"}) == ()
+    assert nameless(RAISED, *exits(r1=1), host="node-b", hosts={1: "node-b.cluster"}) == (1,)
+    agent = [e._replace(host="node-b") for e in exits(r1=1)]
+    assert nameless(RAISED, *agent, host="node-a") == ()
+    assert nameless(RAISED, *exits(r1=1), host="node-a") == (1,)
 
 
 # ── an error without a rank ──────────────────────────────────────────────────────────────────────────────────────────

@@ -107,6 +107,15 @@ def test_it_shows_nothing_of_a_clean_end_nor_where_something_accounts_for_it() -
     assert found([end(exitcode=1), claim(LOST, event(wrapper=True))]) == [("rank-exit-without-reason", ())]
 
 
+def test_one_rank_ended_without_a_word_while_others_complain() -> None:
+    complaint = claim(LOST, event(rank=0))
+    assert found([end(exitcode=1, ranks=(2,)), complaint]) == [("rank-exit-without-reason", (2,))]
+    assert found([end(exitcode=1, ranks=(0,)), complaint]) == []
+    assert found([end(exitcode=1, ranks=(2, 3)), complaint]) == []
+    assert found([end(signal="Terminated", ranks=(2,)), complaint]) == []
+    assert found([end(exitcode=1, ranks=(2,)), claim(LOST)]) == []  # who complains is not known
+
+
 def test_a_stop_below_it_states_nothing_against_a_task_that_failed_by_itself() -> None:
     def stop(line: int, file: str = "out", speaker: Any = "scheduler") -> Claim:
         return claim(STOP, event("CANCELLED", file, line, speaker=speaker))
@@ -143,3 +152,12 @@ def test_an_end_follows_from_another_ranks_that_surely_came_before_it() -> None:
     first, second = exits(r1=-9, r2=3)
     dated = [first._replace(at=NOON, host="a"), second._replace(at=NOON + 9, host="a")]
     assert roles(*dated) == [("rank-exit-sigkill", "cause"), ("rank-exit-without-reason", "symptom")]
+
+
+def test_who_was_in_a_collective_when_it_left_waited_for_somebody_else() -> None:
+    def stack(**fields: str) -> Event:
+        return event("Thread", "s.txt", 4, "stack", rank=1, fields=fields)
+
+    assert roles(*exits(r1=3), stack(collective="barrier")) == [("rank-exit-without-reason", "symptom")]
+    assert roles(*exits(r1=3), stack()) == [("rank-exit-without-reason", "cause")]
+    assert roles(*exits(r1=-11), stack(collective="barrier")) == [("rank-exit-crash-signal", "cause")]

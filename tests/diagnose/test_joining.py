@@ -59,9 +59,38 @@ def test_a_rank_with_lines_that_neither_joined_nor_complained_is_stuck() -> None
     assert found([*waiting, own], *ALL) == []
 
 
+def test_tracebacks_without_a_name_are_of_those_who_left_by_themselves() -> None:
+    """On one console, before there is a group: rank 1 hid its error and slept, and the launcher stopped it."""
+    frames = (("train.py", 35, "<module>"),)
+    raised = [event("wait timeout", "console.log", n, "exception", frames=frames) for n in (33, 55)]
+    nameless = [claim(WAIT, event("wait timeout", "console.log", n), ranks=(1,)) for n in (33, 55)]
+    spoke = [line(r, file="console.log") for r in range(3)]
+    stuck = [("rank-stuck-before-init", (1,))]
+    assert found(nameless, *spoke, *raised, *exits(r0=1, r1=-15, r2=1), world=3) == stuck
+    assert found(nameless[:1], *spoke, *raised[:1], *exits(r0=1, r1=-15, r2=1), world=3) == []  # whose is it?
+    assert found(nameless, *spoke, *raised, world=3) == []
+
+
 def test_a_few_that_found_no_store_looked_elsewhere() -> None:
     assert found([waits(0), waits(1), outside(2)], *ALL[:3], world=3) == [("rank-found-no-store", (2,))]
     assert found([waits(0), outside(2)], *(ALL[0], ALL[2]), world=3) != [("rank-found-no-store", (2,))]
+
+
+def test_one_that_came_after_the_others_had_given_up_was_late() -> None:
+    began = [line(0, NOON), line(1, NOON), line(2, NOON + 12)]
+    gave_up = [waits(0, NOON + 10), waits(1, NOON + 10)]
+    assert found([*gave_up, outside(2)], *began, world=3) == [("rank-joined-late", (2,))]
+    early = [*began[:2], line(2, NOON + 1)]
+    assert found([*gave_up, outside(2)], *early, world=3) == [("rank-found-no-store", (2,))]
+    undated = [waits(0), waits(1)]
+    assert found([*undated, outside(2)], *began, world=3) == [("rank-joined-late", (2,))]
+    patient = outside(2, timeout_ms=60000)
+    assert found([*undated, patient], *began, world=3) == [("rank-found-no-store", (2,))]
+    assert found([*gave_up, patient], *began, world=3) == [("rank-joined-late", (2,))]
+    some_time = [claim(WAIT, c.event._replace(at_sigma=30.0), ranks=c.ranks) for c in gave_up]
+    assert found([*some_time, patient], *began, world=3) == [("rank-found-no-store", (2,))]
+    vague = [e._replace(at_sigma=30.0) for e in began]
+    assert found([*gave_up, outside(2)], *vague, world=3) == [("rank-found-no-store", (2,))]
 
 
 def test_rank_0_that_falls_silent_on_its_way_has_not_opened_the_store() -> None:
@@ -79,6 +108,25 @@ def test_rank_0_that_falls_silent_on_its_way_has_not_opened_the_store() -> None:
     assert found(two, *ALL[1:3], world=3) == []  # its log was not handed in
     assert found(two, *ALL[:3], *exits(r0=-9), world=3) == []  # it was killed
     assert found(two, *ALL[:3], *exits(r0=-15), world=3) == stuck
+
+
+def test_two_processes_that_state_they_are_one_rank() -> None:
+    twice = [line(r, file=f"p{n}.log") for n, r in enumerate((0, 1, 1))]
+    same = {"claims": {1: {"p1", "p2"}, 0: {"p0"}}}
+    assert found([waits(0)], *twice, world=3, **same) == [("rank-started-twice", (1, 2))]
+    tee = {"claims": {1: {"run/rank1", "console"}}}
+    assert found([waits(0), waits(1)], *twice, world=3, **tee) == [("rank-never-joined", (2,))]
+
+
+def test_those_who_wait_for_a_rank_that_no_rank_is_have_a_larger_world() -> None:
+    met = [event("raised", f"r{r}.log", 7, "exception", rank=r, fields={"frames": (("a", 1, "step"),)}) for r in (0, 1)]
+    waiting = waits(2, rank=3)
+    assert found([waiting], *ALL[:3], *met, world=3) == [("world-sizes-differ", (2,))]
+    assert found([waits(2, rank=1)], *ALL[:3], *met, world=3) != [("world-sizes-differ", (2,))]
+    inside = [e._replace(fields={"frames": (("a", 1, "init_process_group"),)}) for e in met]
+    assert found([waiting], *ALL[:3], *inside, world=3) != [("world-sizes-differ", (2,))]
+    full = [e._replace(text="connectFullMesh failed: Connect timeout", fields={}) for e in met]
+    assert found([waiting], *ALL[:3], *full, world=3) == [("world-sizes-differ", (2,))]
 
 
 def count(rank: int, joined: int, world: int = 4, key: str = "store_based_barrier_key:1") -> Event:

@@ -137,6 +137,19 @@ def caught(*events: Event, of: Any = RAISED, rank: int | None = None, **fields: 
     return bool(reduced(survived.caught, c, events=events))
 
 
+def test_an_exception_in_a_librarys_own_code_after_which_it_wrote_on() -> None:
+    assert caught(LINE)
+    assert not caught()
+    assert not caught(event("x", "a.log", 5, "line"))
+    assert not caught(LINE, frames=())
+    assert not caught(LINE, code="train.py:9")
+    assert not caught(LINE, excepthook=True)
+    assert not caught(LINE, rank=1)
+    assert not caught(LINE, of=pattern())
+    for runner in survived.RUNNERS:
+        assert not caught(LINE, frames=(("threading.py", 1, runner), *INNER))
+
+
 def notice(text: str, line: int) -> Event:
     return event(text, "a.log", line, "notice")
 

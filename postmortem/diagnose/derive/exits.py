@@ -30,6 +30,7 @@ PATTERNS = {
 AFTER_ERROR = "rank-exit-after-error"
 ABOVE = 40  # lines between an error and the launcher's report of the exit
 NEXT = 4  # lines: so near even a complaint without the word error counts
+VICTIMS = ("hang", "peer-lost", "rendezvous")  # complaints about other ranks
 PATIENCE_S = 25.0  # torchrun kills what does not obey SIGTERM within 30 s
 
 
@@ -42,8 +43,17 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     for rank, end in sorted(case.ends.items()):
         if rank not in caused and end.stated_by is not None and _is_evidence(case, rank, end, rank in explained):
             found += _claim(case, rank, end, end.stated_by, claims)
-    early = [replace(c, role="symptom") if any(order.surely_before(x, c) for x in found) else c for c in found]
-    return early or told(case, claims)
+    return [_reduced(case, c, found) for c in found] or told(case, claims)
+
+
+def _reduced(case: Case, c: Claim, found: Sequence[Claim]) -> Claim:
+    """A symptom, where another rank surely ended before, or the rank waited in a collective when it exited."""
+    if any(order.surely_before(other, c) for other in found if other is not c):
+        return replace(c, role="symptom")
+    stacks = [e for e in case.by_rank.get(c.ranks[0], []) if e.kind == "stack"]
+    if c.pattern.id == PATTERNS["own"] and any(e.fields.get("collective") for e in stacks):
+        return replace(c, role="symptom", because=f"{c.because}; its stack shows that it waited in a collective")
+    return c
 
 
 def _explained(case: Case, claims: Sequence[Claim]) -> set[int]:
@@ -117,6 +127,8 @@ def _with_error(case: Case, c: Claim, claims: Sequence[Claim]) -> Claim:
     text = error.fields.get("line") or gist(error.text)
     known = next((x.pattern.stands_for or x.pattern.category or "" for x in here), "")
     category = known or topics.of(text) or p.category
+    if category in VICTIMS:
+        return c
     fields: Details = {**error.fields, "line": text}
     if "exitcode" in c.event.fields:
         fields["exitcode"] = c.event.fields["exitcode"]
@@ -125,13 +137,20 @@ def _with_error(case: Case, c: Claim, claims: Sequence[Claim]) -> Claim:
 
 
 def _error_above(case: Case, report: Event, ranks: Sequence[int]) -> Event | None:
-    """The last error in the lines close above a report of these ranks, and of no other rank."""
+    """The last error in the lines above, with no work below it."""
+    near = _lines_above(case, report, ranks)
+    others = {x.where for x in near if _is_about_others(case, x)}
+    own = [x for x in near if x.where not in others and _is_error(case, x, report.where.line or 0)]
+    last = max(own, key=lambda x: x.where, default=None)
+    worked_on = last and any(x.kind in ("worked", "progress") and x.where >= last.where for x in near)
+    return None if worked_on else last
+
+
+def _lines_above(case: Case, report: Event, ranks: Sequence[int]) -> list[Event]:
+    """The events close above a report of these ranks, and of no other rank."""
     end = report.where.line or 0
     near = [x for x in case.by_source[report.where.source] if 0 < end - (x.where.line or 0) <= ABOVE]
-    near = [x for x in near if case.rank_of(x) in (*ranks, None)]
-    others = {x.where for x in near if _is_about_others(case, x)}
-    own = [x for x in near if x.where not in others and _is_error(case, x, end)]
-    return max(own, key=lambda x: x.where, default=None)
+    return [x for x in near if case.rank_of(x) in (*ranks, None)]
 
 
 def _is_about_others(case: Case, x: Event) -> bool:
@@ -158,11 +177,20 @@ def _unasked(case: Case, end: Ending) -> bool:
     if end.code > 0 or report is None or case.telling("stop"):  # where the whole job was stopped, every rank was
         return False
     asks = case.telling("asks")
+    if not asks and report.fields.get("told_by") == "script":
+        return _before_all_others(case, end, report)
     asked = {e.fields.get("pid") for e in asks}
     complete = any(e.where.source == report.where.source for e in asks)  # another agent's log may lack its head
     stopped = [case.ends[r] for r in case.ended("stop")]
     others = [x.stated_by.pid for x in stopped if x.code < 0 and x.stated_by and x.stated_by.pid not in asked]
     return complete and report.pid is not None and others == [report.pid]
+
+
+def _before_all_others(case: Case, end: Ending, report: Event) -> bool:
+    """Whether a script that stops no rank reports this end by a signal before all others, which failed by themselves."""
+    others = [x for x in case.ends.values() if x is not end]
+    reports = [x.stated_by for x in others if x.kind == "own" and x.stated_by is not None]
+    return 0 < len(reports) == len(others) and all(order.came_before(report, other) for other in reports)
 
 
 def _forced(case: Case, end: Ending) -> bool:
@@ -254,13 +282,21 @@ def _unaccounted(case: Case, c: Claim, end: Ending, accused: Sequence[Claim]) ->
         return not any(_may_precede(e, c.event) for e in (*case.telling("forces"), *case.telling("stop")))
     if end.kind == "stop" and any(_may_precede(e, c.event) for e in case.telling("asks")):
         return False
-    stopped = [x for x in accused if end.code > 0 and x.tells("stop") and x.speaker != "launcher" and _is_below(x, c)]
-    complaints = [x for x in accused if x not in stopped and not x.event.fields.get("wrapper")]
-    if end.kind == "crash":  # they follow from the crash, whichever was reported first
-        return all(
-            _is_below(x, c) or (x.pattern.category == "peer-lost" and end.signal != "SIGABRT") for x in complaints
-        )
-    return not complaints
+    complaints = [x for x in accused if not x.event.fields.get("wrapper") and not _is_stop_after(x, c, end)]
+    if end.kind == "crash" and complaints and all(_is_below(x, c) or _lost_peer(x, end) for x in complaints):
+        return True  # they follow from the crash, whichever was reported first
+    return not complaints or _only_silent_rank(case, c, end, accused)
+
+
+def _lost_peer(x: Claim, end: Ending) -> bool:
+    """Whether a complaint follows from the loss of a peer; SIGABRT may follow from such a complaint."""
+    return x.pattern.category == "peer-lost" and end.signal != "SIGABRT"
+
+
+def _is_stop_after(x: Claim, c: Claim, end: Ending) -> bool:
+    """Whether Slurm ended a step below the report of a task that failed by itself."""
+    own = end.code > 0 and end.kind != "stop"
+    return own and x.tells("stop") and x.speaker != "launcher" and _is_below(x, c)
 
 
 def _is_below(x: Claim, c: Claim) -> bool:
@@ -270,7 +306,17 @@ def _is_below(x: Claim, c: Claim) -> bool:
 
 def _may_precede(a: Event, b: Event) -> bool:
     """Whether `a` is above `b`, or in another log."""
-    return a.where.source != b.where.source or (a.where.line or 0) < (b.where.line or 0)
+    if a.where.source != b.where.source or a.where.line is None or b.where.line is None:
+        return True
+    return a.where.line < b.where.line
+
+
+def _only_silent_rank(case: Case, c: Claim, end: Ending, accused: Sequence[Claim]) -> bool:
+    """Whether one rank ended by itself without a reason while others complain: that follows from its end."""
+    if len(c.ranks) != 1 or end.kind == "stop":
+        return False
+    complaining = {r for x in accused for r in (*x.ranks, case.rank_of(x.event)) if r is not None}
+    return bool(complaining) and c.ranks[0] not in complaining
 
 
 def told_of(claims: Sequence[Claim]) -> dict[int, Ending]:

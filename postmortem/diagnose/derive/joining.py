@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import MOST, make
@@ -21,6 +22,8 @@ from postmortem.model import Event
 ALIVE = ("line", "identity", "progress", "exception")
 START = ("line", "identity")
 PATIENCE_S = 10.0  # how long a client looks for the store where its message has no timeout
+TOGETHER_S = 1.0  # ranks that start within this time are not late
+MARGIN_S = 0.5
 _REGEXES = forms.regexes("diagnose/lines")
 
 
@@ -48,8 +51,13 @@ class Meeting:
 
     @cached_property
     def waiting(self) -> set[int]:
-        """Ranks that complain."""
-        return self.case.ranks_of(self.complaints)
+        """Ranks that complain. Until a group exists torch prints no `[rank0]:` before a traceback: on a common console
+        these are the ranks that exited with code 1, if there are as many as tracebacks."""
+        named = self.case.ranks_of(self.complaints)
+        lines = {(e.where.source, e.where.line) for e in self.complaints if self.case.rank_of(e) is None}
+        raised = [e for e in self.case.of_kind("exception") if (e.where.source, e.where.line) in lines]
+        left = {r for r in self.case.ended("own") if self.case.ends[r].code == 1} - named
+        return named | left if len(left) == sum(map(liveness.uncaught, raised)) else named
 
     @cached_property
     def outside(self) -> dict[int, Event]:
@@ -103,7 +111,7 @@ def _store_not_opened(m: Meeting) -> Claim | None:
 
 def _twice(m: Meeting) -> Claim | None:
     """Two processes that start as the same rank."""
-    twice = [r for r, stems in m.case.registry.claims.items() if len(stems) > 1]
+    twice = [r for r, stems in m.case.registry.claims.items() if len(stems) > 1 and _separate(stems)]
     if not twice:
         return None
     first: dict[str, Event] = {}
@@ -116,6 +124,11 @@ def _twice(m: Meeting) -> Claim | None:
     return make(m.case, "rank-started-twice", [*twice, *m.missing], [*starts, *m.complaints], because)
 
 
+def _separate(stems: set[str]) -> bool:
+    """Whether files in one folder are of separate processes; `run/rank0` and `console` are one process, logged twice."""
+    return len({s.rsplit("/", 1)[0] if "/" in s else "" for s in stems}) == 1
+
+
 def _started_after_timeout(m: Meeting) -> Claim | None:
     """A client that started after the others had given up."""
     times = [(r, moment(e)) for r, events in m.case.by_rank.items() for e in events if e.kind in START]
@@ -124,13 +137,21 @@ def _started_after_timeout(m: Meeting) -> Claim | None:
         if at is not None:
             starts[rank] = min(at, starts.get(rank, at))
     for rank, e in m.outside.items():
-        others = max((at for r, at in starts.items() if r != rank), default=float("inf"))
-        patience = (e.fields.get("timeout_ms") or PATIENCE_S * 1000) / 1000
-        if rank and starts.get(rank, 0.0) - others > 0.8 * patience:
+        others = max((at for r, at in starts.items() if r != rank), default=None)
+        if rank and rank in starts and others is not None and _too_late(m, e, starts[rank], others):
             begun = [x for x in m.case.by_rank[rank] if x.kind in START][:1]
             because = f"rank {rank} started {starts[rank] - others:.0f} s after the others, which had timed out"
             return make(m.case, "rank-joined-late", [rank], [*begun, e, *m.complaints], because)
     return None
+
+
+def _too_late(m: Meeting, e: Event, start: float, others: float) -> bool:
+    """Whether the others had given up when it started, or it started about its own timeout after them."""
+    if start - others < TOGETHER_S:
+        return False
+    gave_up = [at for x in m.complaints if (at := moment(x)) is not None]
+    patience = (e.fields.get("timeout_ms") or PATIENCE_S * 1000) / 1000
+    return start > min(gave_up, default=float("inf")) - MARGIN_S or start - others > 0.8 * patience
 
 
 def _larger_world(m: Meeting) -> Claim | None:
@@ -138,7 +159,7 @@ def _larger_world(m: Meeting) -> Claim | None:
     highest = max(m.present, default=None)
     expected = [(m.case.rank_of(e), e.fields.get("rank"), e) for e in m.complaints]
     awaited = {r: n for r, n, _ in expected if r is not None and n is not None and highest is not None and n > highest}
-    formed = [e for e in m.case.of_kind("exception") if m.case.rank_of(e) not in awaited]
+    formed = [e for e in m.case.of_kind("exception") if _had_joined(e) and m.case.rank_of(e) not in awaited]
     met = m.case.ranks_of(formed)
     if not awaited or len(awaited) > len(met):
         return None
@@ -147,6 +168,17 @@ def _larger_world(m: Meeting) -> Claim | None:
     wait = "it waited" if len(awaited) == 1 else "they waited"
     because = f"{wait} for rank {unknown}, which {ranks_text(met)} did not expect"
     return make(m.case, "world-sizes-differ", awaited, proof, because)
+
+
+def _had_joined(e: Event) -> bool:
+    """Whether a rank that had the addresses of all raised it: while it connected to them, or after init_process_group.
+
+    RuntimeError: Gloo connectFullMesh failed with [...gloo/transport/tcp/pair.h:311] Connect timeout [none]
+    """
+    frames = e.fields.get("frames", ())
+    if "connectFullMesh" in e.text:
+        return "Connect timeout" in e.text
+    return bool(frames) and all(func != "init_process_group" for _, _, func in frames)
 
 
 def _no_store(m: Meeting) -> Claim | None:

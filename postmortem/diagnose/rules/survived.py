@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 
 from postmortem.diagnose import endings, liveness
@@ -19,6 +21,7 @@ NEAR = 60  # lines: c10d's warning with its C++ frames is above the agent's trac
 FAR = 12  # lines: ranks that wait for a dead one print no more
 CHAIN = 5  # lines between the tracebacks of a chain
 BATCH = ("scheduler", "kubernetes", "host-memory", "signals")  # families of patterns about the end of a whole job
+RUNNERS = ("_bootstrap_inner", "_bootstrap", "main")  # an exception from here on ended a thread or a program
 OF_RANKS = ("self", "rank", "missing-ranks")
 
 
@@ -62,37 +65,43 @@ def _sign_of_work(case: Case, e: Event, rank: int | None) -> Event | None:
     for x in liveness.after(case, e, rank):
         if not liveness.uncaught(e) or liveness.surely_finished(x) or (x.kind == "worked" and _far_below(x, e)):
             return x
-    again = (
+    tried_again = (
         _REGEXES["overcome"].search(e.text) and not _REGEXES["gave-up"].search(e.text) and not e.fields.get("opened")
     )
-    if not again or not case.unharmed(rank):
-        return None
+    return _line_below(case, e, rank) if tried_again and case.unharmed(rank) else None
+
+
+def _line_below(case: Case, e: Event, rank: int | None) -> Event | None:
     below = (x for x in case.by_source[e.where.source] if x.kind == "line" and liveness.below(x, e))
     return next((x for x in below if rank is None or case.rank_of(x) in (rank, None)), None)
-
-
-def _ended_a_rank(case: Case, e: Event) -> bool:
-    """Whether an exception without a rank may have ended one: a rank that a launcher reports with an exit code of its own
-    raised nothing under its name."""
-    raised = [x for x in case.of_kind("exception") if x.source_kind != "agent" and not x.fields.get("reported_by")]
-    named = case.ranks_of(raised)
-    failed: set[int | None] = {r for r in case.ended("own") if case.ends[r].code < endings.SHELL}
-    for x in case.telling("end"):
-        if 0 < (x.fields.get("exitcode") or 0) < endings.SHELL:
-            failed.add(x.fields.get("rank", number(x.fields.get("ranks"))))
-    return e.kind == "pattern" and bool(failed - named - ({None} if named else set()))
-
-
-def _finite_loss(case: Case, e: Event) -> Event | None:
-    """The last progress line of the same writer, if it is far below and its loss is finite."""
-    own = [x for x in case.by_source[e.where.source] if "loss" in x.fields and x.rank == e.rank]
-    last = max(own, key=lambda x: x.where.line or 0, default=None)
-    return last if last and any(map(str.isdecimal, last.fields["loss"])) and _far_below(last, e) else None
 
 
 def _far_below(x: Event, e: Event) -> bool:
     """Whether it is a server's answer, or progress that cannot be another rank's last step."""
     return x.fields.get("by") == "answer" or (x.where.line or 0) - (e.where.line or 0) >= FAR
+
+
+def _ended_a_rank(case: Case, e: Event) -> bool:
+    """Whether an exception without a rank may have ended one that exited with an error code: it is the last on its
+    console, and a rank that a launcher reports raised nothing under its own name."""
+    raised = [x for x in case.of_kind("exception") if x.source_kind != "agent" and not x.fields.get("reported_by")]
+    named = case.ranks_of(raised)
+    silent = _failed_with_a_code(case) - named - ({None} if named else set())
+    here = [
+        x.where.line or 0
+        for x in raised
+        if x.where.source == e.where.source and x.rank is None and not re.search("ChildFailed|CalledProcess", x.text)
+    ]
+    return bool(silent) and e.kind == "pattern" and (e.where.line or 0) >= max(here, default=0)
+
+
+def _failed_with_a_code(case: Case) -> set[int | None]:
+    """Ranks that a launcher reports with an exit code of their own; None for one without a name."""
+    failed: set[int | None] = {r for r in case.ended("own") if case.ends[r].code < endings.SHELL}
+    for x in case.telling("end"):
+        if 0 < (x.fields.get("exitcode") or 0) < endings.SHELL:
+            failed.add(x.fields.get("rank", number(x.fields.get("ranks"))))
+    return failed
 
 
 def finite_again(view: View) -> Iterator[Defeat]:
@@ -102,16 +111,32 @@ def finite_again(view: View) -> Iterator[Defeat]:
             yield Defeat(at, "context", f"the loss is finite later: `{cut(later.text.strip(), 80)}` at {later.where}")
 
 
+def _finite_loss(case: Case, e: Event) -> Event | None:
+    """The last progress line of the same writer, if it is far below and its loss is finite."""
+    own = [x for x in case.by_source[e.where.source] if x.kind == "progress" and x.rank == e.rank]
+    last = max((x for x in own if "loss" in x.fields), key=lambda x: x.where.line or 0, default=None)
+    try:
+        finite = last is not None and math.isfinite(float(last.fields["loss"]))
+    except ValueError:
+        return None
+    return last if last is not None and finite and _far_below(last, e) else None
+
+
 def caught(view: View) -> Iterator[Defeat]:
     """An exception that did not end its process: a library raised and caught it, or it was logged below ERROR."""
     for at, claim in view.numbered("cause"):
         e = claim.event
         if liveness.uncaught(e) or not e.fields.get("frames") or claim.ranks or e.fields.get("code"):
             continue
-        if claim.pattern.generic and _wrote_on(view.case, e):
+        if claim.pattern.generic and _first_function(e) not in RUNNERS and _wrote_on(view.case, e):
             yield Defeat(at, "symptom", "a library raised and caught it, and continued")
         elif _logged_below_error(view.case, e):
             yield Defeat(at, "symptom", "it was caught and not logged as an error")
+
+
+def _first_function(e: Event) -> str:
+    frames = e.fields.get("frames")
+    return frames[0][2] if frames else ""
 
 
 def _wrote_on(case: Case, e: Event) -> bool:
