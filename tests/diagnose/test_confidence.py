@@ -71,7 +71,7 @@ def test_a_sigkill_is_supported_only_where_a_kernel_log_would_show_the_oom_kille
 
 @pytest.mark.parametrize("code, sureness", [(-9, "supported"), (1, "established")])
 def test_an_exception_of_a_rank_that_a_sigkill_ended_may_be_that_of_a_forked_child(code: int, sureness: str) -> None:
-    end = event(kind="exit", rank=1, exitcode=str(code), speaker="launcher")
+    end = event(kind="exit", rank=1, exitcode=code, speaker="launcher")
     root = claim(RAISED, event(rank=1, file="rank1.log"), ranks=(1,))
     assert confidence.of(case(end, root.event, ranks=(0, 1)), root, (1,)) == sureness
 
