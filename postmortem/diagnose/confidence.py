@@ -41,4 +41,6 @@ def _stated(case: Case, root: Claim, ranks: tuple[int, ...]) -> bool:
     guessed = root.event.rank is None and root.event.where.source in case.registry.assumed
     if (ranks and (guessed or not root.ranks)) or tier(root) > FACT:
         return False
+    if root.event.fields.get("signal") == "Aborted":
+        return False  # who calls abort() prints the reason in another line
     return bool(ranks or root.gpus or root.hosts) or root.pattern.entity in ("job", "host")
