@@ -92,6 +92,12 @@ def test_the_category_of_an_error_that_no_pattern_names() -> None:
         "synStatus=20 [Device already acquired] Device acquire failed.": "environment",  # tgi-gaudi issue 93
         "line 27: cd: /home/user/state: No such file or directory": "storage",
         "the worker caught a segmentation fault": "native-crash",
+        "RuntimeError: CUDA error: uncorrectable ECC error encountered": "gpu-hardware",
+        "RuntimeError: Detected mismatch between collectives on ranks": "collective-mismatch",
+        "RuntimeError: DataLoader worker (pid 739) is killed by signal: Killed": "external-signal",
+        "OSError: [Errno 24] Too many open files: 'part_01014.idx'": "resource-limit",
+        "RuntimeError: The total norm of order 2.0 for gradients from `parameters` is non-finite": "numerics",
+        "RuntimeError: Distributed package doesn't have NCCL built in": "environment",
         "label 91 is outside of [0, 10)": "",
     }.items():
         assert topics.of(line) == category, line

@@ -157,7 +157,8 @@ def complaint(case: Case, claims: Sequence[Claim]) -> Claim | None:
 
 
 def _specificity(c: Claim) -> tuple[object, ...]:
-    return c.tells("stop"), SUFFERED[_category(c)], bool(c.pattern.stands_for), in_time(c.event)
+    report = 2 - bool(c.ranks) if c.pattern.stands_for else 0  # best one that names a rank
+    return c.tells("stop"), SUFFERED[_category(c)], report, in_time(c.event)
 
 
 def _counts(c: Claim) -> bool:

@@ -51,4 +51,6 @@ def _stated(case: Case, root: Claim, ranks: tuple[int, ...]) -> bool:
         return False
     if root.pattern.category in ("collective-mismatch", "hang") and not ranks:
         return False  # one of the ranks is at fault
+    if root.event.fields.get("signal") == "Aborted":
+        return False  # who calls abort() prints the reason in another line
     return bool(ranks or root.gpus or root.hosts) or root.pattern.entity in ("job", "host")

@@ -1,4 +1,4 @@
-"""The category of an error that no pattern knows, by its words (topics.yaml).
+"""The category of an error that no pattern knows, by its words (topics.yaml) or by the file that raised it (frames.yaml).
 
     RuntimeError: NCCL error: invalid usage (run with NCCL_DEBUG=WARN for details)       environment
     PMIX ERROR: NOT-FOUND in file server/pmix_server.c at line 229                       environment
@@ -32,10 +32,17 @@ def named(case: Case, root: Claim) -> Claim:
     """The claim with a category by its words, where its pattern has none of its own."""
     if not root.pattern.topic:
         return root
-    found = next(filter(None, map(of, _lines(case, root))), "")
+    found = next(filter(None, map(of, _lines(case, root))), "") or _by_frame(root)
     if found == "hang" and _is_own_class(root):
         return root
     return replace(root, pattern=replace(root.pattern, category=found)) if found else root
+
+
+def _by_frame(root: Claim) -> str:
+    """The category of the library function that raised: that of the innermost frame."""
+    frames = root.event.fields.get("frames")
+    file = str(frames[-1][0]).replace("\\", "/") if isinstance(frames, tuple) and frames else ""
+    return next((name for name, form in forms.regexes("diagnose/frames").items() if form.search(file)), "")
 
 
 def _is_own_class(root: Claim) -> bool:

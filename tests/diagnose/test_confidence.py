@@ -32,6 +32,7 @@ def sure(root: Claim, ranks: tuple[int, ...] = (1,), **known: Any) -> str:
         (claim(RAISED, ranks=(1,), strength="compared"), (1,)),
         (claim(RAISED), (1,)),  # the rank is a deduction
         (claim(RAISED), ()),  # it names nobody
+        (claim(RAISED, event(fields={"signal": "Aborted"}), ranks=(1,)), (1,)),  # the reason is another line
         (claim(pattern("h", "hang"), ranks=(1,)), (1,)),  # what a rank missed, and not what happened
     ],
 )

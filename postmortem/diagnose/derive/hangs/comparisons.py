@@ -89,18 +89,24 @@ def _different_places(table: Table, places: Mapping[int, Place], proof: Mapping[
         groups[place].append(r)
     if len(groups) < 2:
         return None
-    odd, majority = odd_one_out(groups)
-    collective = [r for r, (operation, _) in places.items() if operation not in POINT_TO_POINT]
-    usual, n = Counter(places[r][0] for r in collective).most_common(1)[0] if collective else ("", 0)
-    if not majority and len(places) < 2 * n < 2 * len(places):  # most are in one operation, if in several lines
-        odd, majority = [r for r, (operation, _) in places.items() if operation != usual], True
-    if 2 * len(collective) < len(places):  # the others still send to these, or wait for their data
-        odd, majority = collective or (odd if majority else []), True
+    odd, majority = _odd(places, groups)
     shown = "; ".join(
         f"{ranks_text(ranks)} waited in {where} ({code})" for (where, code), ranks in sorted(groups.items())
     )
     events = [proof[r] for r in sorted(places, key=lambda r: r not in odd)]
     return table.make("ranks-in-different-collectives", odd, events, at_odds(odd, majority, shown))
+
+
+def _odd(places: Mapping[int, Place], groups: Mapping[Place, list[int]]) -> tuple[list[int], bool]:
+    """The ranks outside the usual call, and whether one is usual: a line of code, else an operation in several."""
+    odd, majority = odd_one_out(groups)
+    collective = [r for r, (operation, _) in places.items() if operation not in POINT_TO_POINT]
+    if 2 * len(collective) < len(places):  # the others still send to these, or wait for their data
+        return collective or (odd if majority else []), True
+    usual, n = Counter(places[r][0] for r in collective).most_common(1)[0]
+    if not majority and len(places) < 2 * n < 2 * len(places):
+        return [r for r, (operation, _) in places.items() if operation != usual], True
+    return odd, majority
 
 
 def code(table: Table) -> Claim | None:
