@@ -145,9 +145,10 @@ def complaint(case: Case, claims: Sequence[Claim]) -> Claim | None:
     """The failure that the job's own lines complain of, where no cause is known: the most specific category, and of
     that the earliest. It accuses a rank only of a failure of its own."""
     complaints = [c for c in claims if outcome.complains(case, c) and _counts(c)]
-    if not complaints:
+    free = (c for c in complaints if not any(declared(a, c) for a in complaints if a is not c))
+    first = min(free, key=_specificity, default=None)
+    if first is None:
         return None
-    first = min(complaints, key=_specificity)
     pattern = replace(first.pattern, category=_category(first))
     first = replace(first, pattern=pattern, strength="suffered", pids=())
     if first.speaker == "kernel" or pattern.category == "host-oom":

@@ -14,6 +14,7 @@ from postmortem.model.digits import number
 
 SHELL = 128  # a shell, a container and srun report a signal as 128 + its number
 CRASHES = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 11: "SIGSEGV"}
+BYTE = 256  # a launcher that exits with the code of its worker, -9, leaves 247
 LIMITS = {24: "SIGXCPU", 25: "SIGXFSZ"}
 KINDS = {**dict.fromkeys(CRASHES, "crash"), **dict.fromkeys(LIMITS, "limit"), 9: "kill"}
 OTHERS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 10: "SIGUSR1", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM"}
@@ -73,7 +74,9 @@ def _signal(code: int) -> int | None:
     """The signal behind a code; 128 + 3 and the like are codes that programs choose themselves."""
     if code < 0:
         return -code
-    above = code - SHELL
+    above, below = code - SHELL, BYTE - code
+    if below in (6, 7, 9, 11, 15):
+        return below
     return above if above in KINDS or above in (1, 2, 15) else None
 
 

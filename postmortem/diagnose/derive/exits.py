@@ -43,12 +43,15 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     for rank, end in sorted(case.ends.items()):
         if rank not in caused and end.stated_by is not None and _is_evidence(case, rank, end, rank in explained):
             found += _claim(case, rank, end, end.stated_by, claims)
-    return [_reduced(case, c, found) for c in found] or told(case, claims)
+    timeouts = [c for c in claims if c.tells("wait")]
+    return [_reduced(case, c, found, timeouts) for c in found] or told(case, claims)
 
 
-def _reduced(case: Case, c: Claim, found: Sequence[Claim]) -> Claim:
-    """A symptom, where another rank surely ended before, or the rank waited in a collective when it exited."""
-    if any(order.surely_before(other, c) for other in found if other is not c):
+def _reduced(case: Case, c: Claim, found: Sequence[Claim], timeouts: Sequence[Claim]) -> Claim:
+    """A symptom, where another rank surely ended before, where it aborted after others timed out (a watchdog aborts its
+    process), or where the rank waited in a collective when it exited."""
+    before = [*found, *(timeouts if case.ends[c.ranks[0]].signal == "SIGABRT" else ())]
+    if any(order.surely_before(other, c) for other in before if other is not c):
         return replace(c, role="symptom")
     stacks = [e for e in case.by_rank.get(c.ranks[0], []) if e.kind == "stack"]
     if c.pattern.id == PATTERNS["own"] and any(e.fields.get("collective") for e in stacks):
