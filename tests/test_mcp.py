@@ -22,6 +22,8 @@ from typing import Any
 import pytest
 
 from conftest import ROOT, SAMPLES, needs
+from postmortem.errors import UsageError
+from postmortem.fleet.mcp import listing
 
 pytestmark = needs("mcp")
 
@@ -424,6 +426,19 @@ def test_a_private_file_of_another_user_is_refused_to_a_superuser_too(jobs: Path
     own.chmod(0o644)
     (found,) = ask(jobs, ("analyze", {"paths": ["17"]}))
     assert found["brief"]["culprit"]["ranks"] == [3]
+    own.with_name("hard.log").hardlink_to(own)
+    for result in results(jobs, [asked[1], ("analyze", {"paths": ["17/node-a/hard.log"]})]):
+        refused(result, "is a hard link to a file of another user (uid 12345)")
+
+
+def test_a_forged_report_is_bounded(tmp_path: Path) -> None:
+    """A document with any depth, and of any size."""
+    head = '{"schema": "postmortem/incident/1", "verdict": {"headline": '
+    for content in (head + "[" * 900 + "]" * 900 + "}}", head + '"' + "x" * listing.NAMED + '"}}'):
+        path = tmp_path / "report.json"
+        path.write_text(content)
+        with pytest.raises(UsageError):
+            listing.document(path)
 
 
 @pytest.mark.slow

@@ -221,6 +221,17 @@ def test_equal_secrets_have_equal_marks_numbered_by_first_appearance() -> None:
     assert Redactor().text(b) == "[REDACTED:hf-token:1]"
 
 
+@pytest.mark.parametrize("more", [0, 100])
+def test_a_secret_that_is_part_of_a_mark_nests_no_mark(more: int) -> None:
+    redactor = Redactor()
+    for number in range(more):
+        redactor.text(f"api_key=q{number:03}W7kz99Tp4mX2vB8")
+    redactor.path("/data/db_password=secret/x")
+    for _ in range(2):
+        shown = redactor.text("api_key=abcd1234efgh5678, the secret/x")
+        assert shown == f"api_key=[REDACTED:secret:{more + 1}], the [REDACTED:password:1]/x"
+
+
 def test_lines_that_differ_in_digits_only_are_each_searched() -> None:
     """The rules for a line are cached by the line without its digits."""
     first, second = "ya29." + "a1B2c3D4e5F6g7H8i9J0k", "ya29." + "a2B3c4D5e6F7g8H9i0J1k"
@@ -253,6 +264,8 @@ def test_the_name_in_one_place_marks_a_secret_in_others() -> None:
     [
         ("password=a,b;c&d)e host=db", "password=[REDACTED:password:1] host=db"),
         ("connect(password=abc7, host=db)", "connect(password=[REDACTED:password:1], host=db)"),
+        ("token: 'x7Kq-99zTab', next", "token: '[REDACTED:token:1]', next"),
+        ("token: 'step-12', next", "token: 'step-12', next"),
         ("Password=abc7;Encrypt=True", "Password=[REDACTED:password:1];Encrypt=True"),
         ("?password=abc7&x=2", "?password=[REDACTED:password:1]&x=2"),
         ("Set-Cookie: sid=a1b2c3d4; Path=/", "Set-Cookie: sid=[REDACTED:cookie:1]; Path=/"),

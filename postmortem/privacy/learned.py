@@ -10,8 +10,10 @@ import re
 
 # A secret that was found behind its name is searched for elsewhere if it cannot be a word of the log.
 LEARNABLE = re.compile(r"(?=.*\d)(?=.*[A-Za-z])\S{16,}")
+MARK = re.compile(r"\[REDACTED:[a-z0-9-]+:\d+\]")
+_MARKS = re.compile(f"({MARK.pattern})")
 FEW = 64
-HEAD = 8
+HEAD = SHORTEST = 6  # characters of a secret that is searched for outside of its context
 
 
 class Learned:
@@ -26,13 +28,12 @@ class Learned:
         self._heads.setdefault(secret[:HEAD], []).append(secret)
 
     def replaced(self, text: str) -> str:
-        """Return the text with marks in place of the secrets."""
-        if len(self.marks) > FEW:
-            return self._by_heads(text)
-        for secret, mark in self.marks.items():
-            if secret in text:
-                text = text.replace(secret, mark)
-        return text
+        """Return the text with marks in place of the secrets. A mark may contain one: `secret` was a password."""
+        if len(self.marks) <= FEW and not any(secret in text for secret in self.marks):
+            return text
+        parts = _MARKS.split(text)
+        parts[::2] = map(self._by_heads, parts[::2])
+        return "".join(parts)
 
     def _by_heads(self, text: str) -> str:
         heads = self._heads
@@ -40,7 +41,7 @@ class Learned:
         done = at = 0
         while at <= len(text) - HEAD:
             found = heads.get(text[at : at + HEAD])
-            secret = next((s for s in found if text.startswith(s, at)), None) if found else None
+            secret = max((s for s in found if text.startswith(s, at)), key=len, default=None) if found else None
             if secret is None:
                 at += 1
                 continue

@@ -13,18 +13,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from postmortem.privacy import assigned, pem, rules
 from postmortem.privacy.assigned import harmless, secret_key
-from postmortem.privacy.learned import LEARNABLE, Learned
+from postmortem.privacy.learned import LEARNABLE, MARK, SHORTEST, Learned
 from postmortem.privacy.rules import ISSUED, RULES, WORD_START, Needs, Rule, cached_needed, shape
 
-MARK = re.compile(r"\[REDACTED:[a-z0-9-]+:\d+\]")
 KNOWN, KNOWN_TEXT = 200_000, 512
-SHORTEST = 6  # characters of a secret that is searched for outside of its context
 LONGEST = 24  # characters of a name in front of its last word
 NESTED = 16  # names within a value that turned out to be no secret
 _LAST_RUN = re.compile(r"[A-Za-z0-9_.+/=-]{4,300}$")
 _FIRST_RUN = re.compile(r"(?:\[[\w ]{1,24}\]:? ?|[ \t|]{1,12})?(?P<run>[A-Za-z0-9_.+/=-]{2,300})")
 _FIRST_PART = re.compile(r"[^/]{6,}(?=/)|.*")
 _IN_PATH = re.compile(r"/[^\s/'\"]{0,40}$")
+_IN_MARK = re.compile(r"\[REDACTED:[a-z0-9-]*$")
 _LAST_WORD = re.compile(r"(\S+)(\s*)$")
 
 
@@ -265,9 +264,10 @@ class Redactor:
             if name.endswith("=") and "/" in before and _IN_PATH.search(before):
                 within = _FIRST_PART.match(value)[0]  # type: ignore[index]  # it matches anything
                 within = within if secret(m["word"], before, within, name, True) else value
+            in_mark = "[REDACTED:" in before and _IN_MARK.search(before)  # `secret:100` of a mark is no assignment
             prose = name.endswith(": ") and value.isalpha() and value.islower()
             prose = prose and assigned.PROSE.match(line, m.end()) is not None
-            if not prose and secret(m["word"], before, within, name, group == "bare"):
+            if not prose and not in_mark and secret(m["word"], before, within, name, group == "bare"):
                 out += [line[done : m.start(group)], self._mark(_kind(name), within)]
                 done = at = m.start(group) + len(within)
                 continue

@@ -80,4 +80,5 @@ def _text(path: Path) -> str:
         raise PathMissing(f"{path} is no file", give)
     if path.stat().st_size > MAX_BYTES:
         raise UsageError(f"{path} is larger than any report", GIVE)
-    return path.read_bytes().decode("utf-8", "replace")
+    with path.open("rb") as file:  # it may grow
+        return file.read(MAX_BYTES).decode("utf-8", "replace")

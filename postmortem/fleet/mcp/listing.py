@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from postmortem.errors import PostmortemError
+from postmortem.errors import PostmortemError, UsageError
 from postmortem.fleet.mcp.roots import Roots
 from postmortem.privacy import Redactor
 from postmortem.replay import documents
@@ -21,6 +21,7 @@ from postmortem.report import text, view
 FILES = 50_000  # examined in one answer
 REPORTS, READ = 2, 20  # reports named of a folder, and read in one answer
 LARGEST = 8 << 20  # bytes of a report that is opened for its headline
+NAMED = 32 << 20  # bytes of a report that was named
 HEAD = 4096
 
 
@@ -38,8 +39,14 @@ def rows(roots: Roots, folder: Path | None, stopped: Callable[[], bool]) -> list
 
 
 def document(path: Path) -> dict[str, Any]:
-    """Return the incident document of a report, whoever wrote it, with secrets masked."""
-    found: Any = Redactor().document(documents.read(path))
+    """Return the incident document of a report, whoever wrote it, with secrets masked. Raise PostmortemError if it is
+    larger or deeper than any report of ours."""
+    if path.stat().st_size > NAMED:
+        raise UsageError(f"{path.name} is larger than {NAMED >> 20} MiB", "ask `analyze` about the logs")
+    try:
+        found: Any = Redactor().document(documents.read(path))
+    except RecursionError:
+        raise UsageError(f"{path.name} holds no incident document", "ask `analyze` about the logs") from None
     return dict(found)
 
 

@@ -115,7 +115,10 @@ def _check(path: Path, given: str, root: Path) -> None:
 
 
 def _check_owner(info: os.stat_result, given: str, root: Path) -> None:
-    """Raise UsageError for a private file of another user, which the system lets a superuser read."""
+    """Raise UsageError for a private file of another user, which the system lets a superuser read, and for a name of
+    such a file, which anyone may have made in a folder of theirs."""
+    if stat.S_ISREG(info.st_mode) and info.st_nlink > 1 and info.st_uid != root.stat().st_uid:
+        raise UsageError(f"{given} is a hard link to a file of another user (uid {info.st_uid})", "name a copy of it")
     if os.geteuid() or info.st_mode & stat.S_IROTH or info.st_uid in (0, root.stat().st_uid):
         return
     raise UsageError(
