@@ -72,6 +72,15 @@ def render_markdown(incident: view.Incident, brief: bool = False) -> str:
     return "\n\n".join(done) + "\n"
 
 
+def render_chat(incident: view.Incident) -> str:
+    """Return the verdict as text for Slack, whose markup is not Markdown."""
+    document = incident.document
+    proofs = [f"`{text.line(p.address, 200)}`\n```{text.line(p.text, 400)}```" for p in view.proofs(document)[:1]]
+    actions = [f"{n}. {text.sentence(words, 300)}" for n, words in enumerate(view.action_lines(document)[:3], 1)]
+    head = (f"*{view.headline(document)}*", " · ".join(summary.facts(document)), view.incomplete(document))
+    return "\n".join(filter(None, [*head, *proofs, *actions]))
+
+
 def guarded(name: str, make: Callable[[], T], default: T, failed: list[str]) -> T:
     """Return what `make` returns; after an internal error the default, and a sentence on it in `failed`."""
     try:
