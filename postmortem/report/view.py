@@ -147,10 +147,10 @@ def category(document: Document) -> str:
 
 
 def confidence(document: Document) -> tuple[str, int, str]:
-    """Return the word, its number of dots out of three, and its meaning; empty for healthy runs."""
+    """Return the word, its number of dots out of three, and its meaning; empty where no cause is named."""
     verdict = part(document, "verdict")
     word = known(verdict.get("confidence"))
-    if verdict.get("outcome") == "healthy" or word not in CONFIDENCE:
+    if verdict.get("outcome") in ("healthy", "undetermined") or word not in CONFIDENCE:
         return "", 0, ""
     dots, meaning = CONFIDENCE[word]
     return word, dots, meaning if blamed(document) else meaning.partition(",")[0]
