@@ -172,6 +172,7 @@ def _verdict(document: view.Document) -> dict[str, Any]:
         "outcome_word": labels.OUTCOMES.get(outcome, "Undetermined"),
         "category": view.category(document),
         "headline": view.headline(document),
+        "lead": view.lead(document),
         "confidence": view.confidence(document),
         "because": view.words(verdict.get("because")),
         "culprit": view.culprit(document),

@@ -7,6 +7,7 @@ them safe (`text.visible`, autoescape, fences).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -24,6 +25,13 @@ MAX_CONTEXT = 5
 STORY, CONFIRMING = 5, 1  # steps to show, and confirmations among them before the symptoms
 ECHO = "only reports another process's failure."
 SPANS = 8  # of a list of ranks; a fold has the whole list
+
+
+# `…; 2 other ranks lost the connection and rank 1 was stopped by the launcher.`
+_EFFECTS = re.compile(
+    r"(?P<failure>.+); (?P<effects>(?:rank \d+|[\d,]+ other ranks) (?:timed|lost|was|were)\b[^;`]*)", re.DOTALL
+)
+_TIME = re.compile(r" at (?:about )?\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?=[ ,.;:]|$)(?! UTC)")
 
 
 class Timeline(Protocol):
@@ -139,6 +147,20 @@ def job(document: Document) -> str:
 def headline(document: Document) -> str:
     given = text.sentence(known(part(document, "verdict").get("headline")), 600)
     return given or "The logs were read, and no verdict was reached."
+
+
+def lead(document: Document) -> tuple[str, str]:
+    """Return the headline in two sentences, the failure and its effect on the other ranks, which may be empty. Its time
+    has the zone and the date."""
+    found = _EFFECTS.fullmatch(headline(document))
+    first, effects = (found["failure"] + ".", found["effects"]) if found else (headline(document), "")
+    cited = rows(part(document, "verdict").get("evidence"))
+    day = next((day for item in cited if (day := text.day_and_time(item.get("time"))[0])), "")
+    times = list(_TIME.finditer(first))
+    if times and day:
+        end = times[-1].end()
+        first = f"{first[:end]} UTC on {day}{first[end:]}"
+    return first, effects[:1].upper() + effects[1:]
 
 
 def category(document: Document) -> str:
