@@ -125,12 +125,28 @@ def test_nothing_readable(in_process: Command, tmp_path: Path) -> None:
     assert not (tmp_path / "postmortem-report.html").exists()
 
 
+def test_help_and_words_find_the_way(in_process: Command, tmp_path: Path) -> None:
+    """`-h` was an unknown option, `help` an unknown command, and `explain oom` asked for an id."""
+    for words in ("analyze -h", "help analyze", "history list -h"):
+        done = in_process(*words.split())
+        assert done.returncode == 0 and "Usage: postmortem" in done.stdout, words
+    found = in_process("explain", "nccl", "timeout").stdout.splitlines()
+    assert found[0].startswith("nccl-watchdog-timeout") and len(found) <= 12
+    (tmp_path / "issue.md").write_text("It died:\n\n[rank0]: ValueError: bad\n")
+    assert "ValueError" in in_process("analyze", ".", "--format", "md").stdout
+    (tmp_path / "a.log").write_text("".join(f"2020-11-20 21:03:0{n},000 step {n} loss 2.5\n" for n in range(9)))
+    shown = in_process("analyze", "a.log", "--since", "3 hours ago", "--format", "md").stdout
+    assert "no event since" in shown and "hypothesis" not in shown
+
+
 def test_wrong_usage_is_explained_before_anything_is_read(in_process: Command, tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text(PROGRESS)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "broken.yaml").write_text("id: broken\nrole: guess\n")
     for words, text in {
-        "analyze . --since yesterday": "yesterday",
+        "analyze . --since yesterdy": "3 hours ago",
+        "analyze . --output report.pdf": "report.html",
+        "analyze . --notify foo": "slack",
         "analyze . --output no/such/folder/report.html": "no/such/folder",
         "analyze . --output .": "folder",
         "analyze . --patterns nowhere": "nowhere",
@@ -139,7 +155,7 @@ def test_wrong_usage_is_explained_before_anything_is_read(in_process: Command, t
         "analyze a.log --anonymise-map a.log": "a.log",
         "analyze . --anonymise-map no/such/folder/key.json": "no/such/folder",
         "analyze . --open --format json": "--open",
-        "explain kernel-oom": "kernel-oom",
+        "explain no-such-thing": "no-such-thing",
         "patterns show no-such-thing": "no-such-thing",
         "patterns new NotAName": "NotAName",
     }.items():

@@ -518,7 +518,7 @@ WRONG: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("analyze", {"paths": []}, "analyze: paths: "),
     ("timeline", {"paths": ["logs"], "severity": "bad"}, "timeline: severity: 'bad' is not one of"),
     ("timeline", {"paths": ["logs"], "limit": 10**9}, "timeline: limit: "),
-    ("timeline", {"paths": ["logs"], "since": "yesterday"}, "since yesterday is not a time"),
+    ("timeline", {"paths": ["logs"], "since": "yesterdy"}, "since yesterdy is not a time"),
     ("timeline", {"paths": ["logs"], "rank": 3}, "'rank' was unexpected"),
     ("lines", {"paths": ["logs"], "where": "rank0.log:99"}, "rank0.log has 5 lines"),
     ("lines", {"paths": ["logs"], "where": "rank9.log:1"}, "there is no file rank9.log in these logs"),

@@ -13,6 +13,7 @@ from test_report_timeline import many
 
 from conftest import SCREENS
 from postmortem import report
+from postmortem.report.markdown import render_chat
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -63,6 +64,8 @@ def test_injections_do_nothing_in_a_browser(browser: Browser, tmp_path: Path) ->
         hostile, harmless = (
             Counter(opened(browser, tmp_path, mixed(start, texts)).evaluate(ELEMENTS)) for texts in (PAYLOADS, words)
         )
+        for found in (hostile, harmless):  # the commands in an action, which is the pattern's text
+            found.pop("CODEclass,title", None)
         assert hostile == harmless
 
 
@@ -87,7 +90,7 @@ def test_it_reads_without_script_and_prints(browser: Browser, tmp_path: Path) ->
     case = load("oom")
     path.write_text(report.render_html(case), encoding="utf-8")
     page.goto(path.as_uri())
-    for words in ("What to do now", "How it happened", "node-b/kernel/dmesg.txt:81", "About this report"):
+    for words in ("What to do now", "How it happened", "node-b/kernel/dmesg.txt:81", "Files, clocks, names"):
         assert page.get_by_text(words).first.is_visible()
     assert not page.get_by_role("button").all(), "buttons need the script"
     assert len(page.pdf()) > 20_000
@@ -296,9 +299,9 @@ def test_clicks_copy_addresses_markdown_and_a_summary_and_lines_have_links(brows
     assert clipboard() == "node-b/kernel/dmesg.txt:81"
     page.locator("#ranks td.address").first.click()
     assert clipboard() == page.locator("#ranks td.address").first.inner_text()
-    page.get_by_role("button", name="Copy summary").click()
-    assert clipboard() == report.render_markdown(load("oom"), brief=True)
-    page.get_by_role("button", name="Copy as Markdown").click()
+    page.get_by_role("button", name="Copy for Slack").click()
+    assert clipboard() == render_chat(load("oom"))
+    page.get_by_role("button", name="Copy for ticket").click()
     assert clipboard() == report.render_markdown(load("oom"))
     page.locator("#e0l79 a.number").click()
     assert page.url.endswith("#e0l79") and page.locator("#e0l79:target").is_visible()

@@ -23,7 +23,7 @@ from test_report_timeline import many
 from conftest import SAMPLES
 from postmortem import analyze, report
 from postmortem.cli.app import run
-from postmortem.report import brief
+from postmortem.report import brief, view
 from postmortem.report.events import read_events
 from postmortem.report.exports import iso, moments
 
@@ -215,7 +215,7 @@ def test_the_brief_has_verdict_proof_and_actions(name: str) -> None:
     assert (found["schema"], found["outcome"], found["headline"]) == (
         "postmortem/brief/1",
         verdict["outcome"],
-        verdict["headline"],
+        " ".join(filter(None, view.lead(case.document))),
     )
     if verdict["evidence"]:
         assert found["evidence"][0]["where"] == f"{verdict['evidence'][0]['source']}:{verdict['evidence'][0]['line']}"

@@ -17,7 +17,7 @@ from report_cases import NAMES, PAYLOADS, Case, frames, load, poisoned
 
 from postmortem import report
 from postmortem.analyze import Options, analyze
-from postmortem.report import templates
+from postmortem.report import templates, text, view
 from postmortem.report.groups import rank_groups
 
 LINK = r"href=#(e\d+l\d+|[a-z]+\d*)"  # a section, a piece of evidence, or a line of it
@@ -37,7 +37,8 @@ class Skeleton(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
-        self.elements.append((tag, tuple(sorted(given))))
+        if given.get("class") != "run":  # the commands in an action, which is the pattern's text
+            self.elements.append((tag, tuple(sorted(given))))
         self.links += [
             f"{name}={value}"
             for name, value in attrs
@@ -76,7 +77,8 @@ def test_the_headline_is_the_only_h1_and_the_document_can_be_read_back(name: str
     case = load(name)
     page = Skeleton(report.render_html(case))
     assert [tag for tag, _ in page.elements].count("h1") == 1
-    assert page.inside["headline"] == page.inside["title"] == case.document["verdict"]["headline"]
+    assert page.inside["title"].partition(" · job")[0] == case.document["verdict"]["headline"]
+    assert page.inside["headline"] == view.lead(case.document)[0]
     assert json.loads(page.inside["postmortem-incident"]) == case.document
     assert json.loads(page.inside["postmortem-markdown"])["text"] == report.render_markdown(case)
     assert report.render_html(case) == report.render_html(load(name))
@@ -101,8 +103,8 @@ def test_log_text_never_changes_the_page(payload: str) -> None:
 def test_the_parts_of_the_page_are_in_the_order_of_an_engineers_questions() -> None:
     page = report.render_html(load("oom"))
     sections = (
-        "What to do now, How it happened, Alternatives, Missing evidence, Timeline, Ranks, Evidence, Clocks, Replay, "
-        "Other jobs in these logs, Files, About this report"
+        "What to do now, Timeline, How it happened, Alternatives, Missing evidence, Ranks, Replay, "
+        "Other jobs in these logs, Files, Clocks, About this report, How to read this page"
     )
     marks = ['id="headline"', "Not everything was read", 'class="because"', 'class="chips"']
     places = [page.index(mark) for mark in (*marks, *(f">{title}</h2>" for title in sections.split(", ")))]
@@ -140,8 +142,6 @@ def test_the_card_repeats_no_fact_and_cuts_no_reason() -> None:
     assert "node-b/kernel/dmesg.txt:81" in caption
     assert not any(words in caption for words in ("rank 5", "UTC"))
     assert card.count("a word and end.") == 4 and "more reason" not in card
-    elsewhere = page[page.index('id="e0"') :].partition("</figcaption>")[0]
-    assert "rank 5 on node-b" in elsewhere and "UTC" in elsewhere
     case.document["verdict"]["evidence"][0] |= {"rank": 2, "host": "node-a"}  # of another rank than the culprit
     page = report.render_html(case)
     assert "<span>rank 2 on node-a</span>" in page[: page.index("</section>")]
@@ -168,14 +168,47 @@ def test_ranks_with_one_reason_state_it_once() -> None:
         assert [group.why for group in rank_groups({"ranks": members})] == [why]
 
 
+def test_each_line_is_shown_once_and_the_story_begins_with_its_first_step() -> None:
+    """218 lines were shown 360 times: in the card, in the chain, and again under Evidence."""
+    for name in NAMES:
+        page = report.render_html(load(name))
+        lines = re.findall(r'<span class="row[^>]* id="e\d+l(\d+)">', page)
+        figures = re.findall(r'<a class="address" href="#e(\d+)">([^<]+)</a>\n', page)
+        assert len({number for number, _ in figures}) == len({address for _, address in figures}), name
+        assert name == "healthy" or len(lines) >= len(figures) > 0
+    case = load("oom")
+    for step, second in zip(case.document["chain"], (30, 10, 20, 40), strict=False):
+        step["time"], step["evidence"] = f"2026-11-20T21:13:{second}Z", []
+    titles = [step.moment for step in view.story(case.document)[0]]
+    assert titles == sorted(titles)
+
+
+def test_a_long_line_is_cut_around_its_match_which_is_marked() -> None:
+    """`RuntimeError: …` stood behind 4,000 characters of a progress bar, and the cut removed it."""
+    case = load("oom")
+    words = "epoch 1 " * 400 + "Killed process 9" + " tail" * 400
+    case.document["verdict"]["evidence"][0] |= {"text": f"  1%|\r  2%|{words}", "match": "Killed process 9"}
+    page = report.render_html(case)
+    row = page[page.index('<span class="row hit"') :].partition("</span></span>")[0]
+    assert "<mark>Killed process 9</mark>" in row and "…" in row and len(row) < 2600 and "1%|" not in row
+    assert text.around("a\rb c", "c") == ("b ", "c", "") and text.around("b c", "d") == ("b c", "", "")
+
+
+def test_a_command_in_an_action_is_code() -> None:
+    case = load("oom")
+    words = "Run nvidia-smi -q, set NCCL_DEBUG=INFO & <b>."
+    case.document["verdict"]["actions"] = [{"kind": "none", "text": words}]
+    code = '<code class="run" title="Click to copy">{}</code>'.format
+    assert f"Run {code('nvidia-smi -q')}, set {code('NCCL_DEBUG=INFO')} &amp; &lt;b&gt;." in report.render_html(case)
+
+
 def test_long_sections_are_folded() -> None:
     case = load("oom")
     case.document["clocks"] = [{**case.document["clocks"][0], "host": f"n{n}"} for n in range(128)]
     case.document["clocks"][99]["state"] = "refused"
     case.document["chain"] = case.document["chain"] * 5
     page = report.render_html(case)
-    steps = len(case.document["chain"]) - 8
-    assert f'<details class="long">\n<summary>{steps} more steps</summary>' in page
+    assert page.count('<p class="step">') == 5 and " more observations, " in page
     clocks = page[page.index('<section id="clocks"') :].partition("</section>")[0]
     assert clocks.index('data-label="host">n99<') < clocks.index("<summary>126 more clocks</summary>"), (
         "one that failed, one that did not"

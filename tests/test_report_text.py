@@ -125,11 +125,22 @@ def test_short_markdown_has_verdict_proof_and_actions(name: str) -> None:
     case = load(name)
     verdict = case.document["verdict"]
     shown = report.render_markdown(case, brief=True)
-    assert shown.startswith(f"**{markdown.prose(verdict['headline'])}**")
+    assert shown.startswith(f"**{markdown.prose(view.lead(case.document)[0])}**")
     for item in verdict["evidence"][:1]:
         assert f"`{item['source']}:{item['line']}`" in shown and item["text"] in shown
     for item in verdict["actions"][:3]:
         assert markdown.prose(item["text"]) in shown
+
+
+def test_a_headline_has_date_and_zone_and_the_victims_behind_it() -> None:
+    """`at 21:13:48` had neither, and the effect on the others made the first line twice as long."""
+    said = "Rank 3 raised ValueError: at 9:00; no time at 21:13:48 (± 5 s); 2 other ranks lost the connection."
+    time = {"time": "2026-11-20T21:13:48Z"}
+    document = {"verdict": {"headline": said, "evidence": [time]}}
+    first = "Rank 3 raised ValueError: at 9:00; no time at 21:13:48 UTC on 2026-11-20 (± 5 s)."
+    assert view.lead(document) == (first, "2 other ranks lost the connection.")
+    for plain_ in ("Rank 1 was stuck; it waited.", "No failure in these logs."):
+        assert view.lead({"verdict": {"headline": plain_, "evidence": [time]}}) == (plain_, "")
 
 
 def test_ranks_of_a_step_are_on_their_own_hosts() -> None:

@@ -117,13 +117,6 @@ def test_without_the_events_there_is_a_picture_of_the_evidence() -> None:
     assert "<svg" in report.render_html(Case(load("oom").document))
 
 
-def test_the_table_of_key_events_has_each_kind_once() -> None:
-    moments = lanes.moments(read_events(load("oom")))
-    assert [m.time for m in moments] == sorted(m.time for m in moments)
-    closed = [m for m in moments if "Connection closed by peer" in m.what]
-    assert [(m.who, m.others) for m in closed] == [("rank 0 on node-a", 5)]
-
-
 def test_a_line_without_a_usable_time_is_an_interval_and_no_diamond() -> None:
     """A traceback has no time; its last line inherits one that is a minute old. A diamond at that second would be wrong."""
     case = many(64, 3)
@@ -158,17 +151,6 @@ def test_a_second_part_of_the_job_days_later_stays_on_the_axis() -> None:
     found = picture(Case(case.document, framed([*case.rows, *later])))
     assert found.whole[1] - found.whole[0] > 3 * 86400
     assert not [note for note in found.notes if "outside" in note]
-
-
-def test_other_ranks_are_counted_only_for_the_same_words() -> None:
-    """One rank raised ValueError, a thousand raised what follows from it: two sentences, not one."""
-    lines = ["ValueError: record 7 of x.bin", *[f"DistBackendError: aborted on rank {n}" for n in range(9)]]
-    rows = [
-        (ZERO + n, 0.0, "a", n, "line", "error", "python-exception", words, f"{n}.log", 1, "naive")
-        for n, words in enumerate(lines)
-    ]
-    (first,) = lanes.moments(read_events(Case({}, framed(rows))))
-    assert (first.what, first.others) == (lines[0], 0)
 
 
 # ── the data block ──────────────────────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -33,7 +34,10 @@ Formats = Annotated[list[Format] | None, _output("--format", "-f", help="Output 
 Brief = Annotated[bool, _output("--brief", help="With --format json or md: only the verdict, for chat.")]
 Job = Annotated[str | None, _input(metavar="ID", help="Analyze this job if the logs have several.")]
 JobName = Annotated[str | None, _input(metavar="NAME", help="Name of the job in all outputs; its folder by default.")]
-Since = Annotated[str | None, _input(metavar="TIME", help="Ignore earlier lines (ISO 8601; UTC without a time zone).")]
+Since = Annotated[
+    str | None,
+    _input(metavar="TIME", help="Ignore earlier lines: ISO 8601 (UTC), yesterday, 3 hours ago."),
+]
 Until = Annotated[str | None, _input(metavar="TIME", help="Ignore later lines.")]
 Baseline = Annotated[Path | None, _input(metavar="DIR", help="Logs of a healthy run, for comparison.")]
 Jobs = Annotated[int | None, _input(min=1, metavar="N", help="Number of reader processes; automatic by default.")]
@@ -88,7 +92,7 @@ def analyze(
 ) -> int:
     """Read logs, name what failed first and why, and write a report."""
     wanted = writing.targets(formats or [], out or [], paths)
-    pages = _check(wanted, paths, brief, anonymise_map, open_)
+    pages = _check(wanted, paths, brief, anonymise_map, open_, notify or ())
     chosen: dict[str, Any] = {
         "job": job,
         "job_name": job_name or (None if anonymise or anonymise_map else folder_of(paths)),
@@ -123,7 +127,26 @@ def analyze(
     return code(incident.document["verdict"]["outcome"], strict, exit_code)
 
 
-def _check(wanted: list[Target], paths: list[str], brief: bool, anonymise_map: Path | None, open_: bool) -> list[Path]:
+def _check_address(address: str) -> None:
+    """Raise UsageError for an address of --notify that is none, without the address: it may be a secret."""
+    from postmortem.fleet import notify
+
+    try:
+        for one in notify.addresses([address]):
+            notify.target(one)
+    except notify.Unsent as error:
+        hint = "use https://…, slack+https://…, teams+https://…, pagerduty+https://…, or @FILE with one a line"
+        raise UsageError(f"--notify: {error}", hint) from None
+
+
+def _check(
+    wanted: list[Target],
+    paths: list[str],
+    brief: bool,
+    anonymise_map: Path | None,
+    open_: bool,
+    notify: Sequence[str],
+) -> list[Path]:
     """Return the HTML files to write. Raise UsageError for options that contradict each other."""
     if brief and not any(target.form in writing.BRIEF for target in wanted):
         raise UsageError("--brief is a short form of JSON and Markdown", "use --format md --brief")
@@ -131,6 +154,8 @@ def _check(wanted: list[Target], paths: list[str], brief: bool, anonymise_map: P
         for target in wanted:
             output.check_key(anonymise_map, target.path, paths)
     pages = [target.path for target in wanted if target.form is Format.html and target.path]
+    for address in notify:
+        _check_address(address)
     if open_ and not pages:
         message = "--open shows an HTML report, and this run writes none to a file"
         raise UsageError(message, "leave out --format and --output -")

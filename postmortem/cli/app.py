@@ -40,7 +40,13 @@ class LazyGroup(TyperGroup):
         return self.commands[cmd_name]  # type: ignore[return-value]
 
 
-app = typer.Typer(name="postmortem", cls=LazyGroup, help=overview.DESCRIPTION, no_args_is_help=True)
+app = typer.Typer(
+    name="postmortem",
+    cls=LazyGroup,
+    help=overview.DESCRIPTION,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 def _print_version(wanted: bool) -> None:
@@ -68,6 +74,8 @@ def root() -> Any:
 
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code. Print an error once, with the next step."""
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
     try:
         with process.stoppable():
             code = root().main(arguments, prog_name="postmortem", standalone_mode=False) or 0

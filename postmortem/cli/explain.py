@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
-from postmortem.cli.options import PatternFolders, PatternId
+from postmortem.cli.options import PatternFolders, complete_pattern
 from postmortem.system import output
 from postmortem.system.arguments import folder
 
 app = typer.Typer(add_completion=False)
+Words = Annotated[
+    list[str],
+    typer.Argument(metavar="PATTERN", help="Pattern id, or words to find it by.", autocompletion=complete_pattern),
+]
 
 
 @app.command()
-def explain(pattern: PatternId, folders: PatternFolders = None) -> None:
+def explain(pattern: Words, folders: PatternFolders = None) -> None:
     """Explain a pattern: its meaning, how it looks, and how to fix the cause."""
     from postmortem.workshop import catalogue
 
-    output.data(catalogue.explain(catalogue.find(pattern, map(folder, folders or ()))))
+    own = list(map(folder, folders or ()))
+    output.data(catalogue.search(" ".join(pattern), own) or catalogue.explain(catalogue.find(" ".join(pattern), own)))

@@ -71,7 +71,9 @@ def add(
     anonymise: Annotated[
         bool,
         typer.Option(
-            "--anonymise", help="Store pseudonyms instead of names; a host has the same one in every incident."
+            "--anonymize",
+            "--anonymise",
+            help="Store pseudonyms for names, the same ones in every incident.",
         ),
     ] = False,
 ) -> None:
@@ -196,7 +198,9 @@ def export(
 
 @app.command()
 def report(
-    target: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the pages.")],
+    target: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the pages.")] = Path(
+        "postmortem-history"
+    ),
     history: History = None,
     since: Since = None,
     until: Until = None,

@@ -9,6 +9,7 @@ import typer
 
 from postmortem.system.arguments import HISTORY
 
+ANONYMIZE = ("--anonymize", "--anonymise")
 INPUT, OUTPUT = "Input", "Output"  # panels of the help
 JOB_HELP = "Use only the ranks of this torchrun run or Slurm job."
 
@@ -41,13 +42,20 @@ History = Annotated[
 Anonymise = Annotated[
     bool,
     typer.Option(
-        "--anonymise", help="Replace hosts, users, addresses and paths by pseudonyms.", rich_help_panel=OUTPUT
+        "--anonymize",
+        "--anonymise",
+        help="Replace hosts, users, addresses and paths by pseudonyms.",
+        rich_help_panel=OUTPUT,
     ),
 ]
 AnonymiseMap = Annotated[
     Path | None,
     typer.Option(
-        "--anonymise-map", metavar="FILE", help="Anonymize, and write the mapping to FILE.", rich_help_panel=OUTPUT
+        "--anonymize-map",
+        "--anonymise-map",
+        metavar="FILE",
+        help="Anonymize, and write the mapping to FILE.",
+        rich_help_panel=OUTPUT,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

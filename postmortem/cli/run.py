@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from postmortem.cli.options import History
+from postmortem.live.run.switches import SWITCHES
 
 app = typer.Typer(add_completion=False)
 
@@ -27,7 +28,7 @@ def run(
     keep: Annotated[Keep, typer.Option(help="Keep the folder of failed runs, or of every run.")] = Keep.failed,
     without: Annotated[
         list[str] | None,
-        typer.Option(metavar="SWITCH", help="Do not set this diagnostic switch for the job; repeatable."),
+        typer.Option(metavar="SWITCH", help=f"Do not set this diagnostic; repeatable: {', '.join(SWITCHES)}."),
     ] = None,
     no_analyze: Annotated[bool, typer.Option("--no-analyze", help="Do not analyze a failure.")] = False,
     history: History = None,

@@ -25,6 +25,7 @@ STANDARD = "-"
 
 Format = StrEnum("Format", "html json md ndjson csv parquet github trace junit")
 BRIEF = (Format.json, Format.md)  # formats that have a short form
+PICTURES = (".pdf", ".png", ".jpg", ".docx", ".svg", ".xlsx")  # suffixes of formats that a browser or an office writes
 _SUFFIXES = {"xml": "junit", "jsonl": "ndjson"}
 
 
@@ -81,6 +82,10 @@ def _by_suffix(out: str) -> Format | None:
 
 
 def _check(path: Path, inputs: Sequence[str], named: bool) -> None:
+    if path.suffix.lower() in PICTURES:
+        page = path.with_suffix(".html")
+        hint = f"write {page}, and print it: chromium --headless --print-to-pdf={path.with_suffix('.pdf')} {page}"
+        raise UsageError(f"--output {path}: {path.suffix[1:].upper()} is no output format", hint)
     output.check_target(path)
     if named and path.is_file() and any(Path(p).is_file() and path.samefile(p) for p in inputs):
         raise UsageError(f"--output {path} would overwrite an input log", "name another file")

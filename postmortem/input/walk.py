@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ from postmortem.input.remote import find, is_remote
 from postmortem.model import Skip
 from postmortem.model.vocabulary import WRITTEN_REASON
 
+NOTES = re.compile(r"(?i)\.(?:md|rst)$")
 SPECIAL = {
     stat.S_IFIFO: "FIFO",
     stat.S_IFSOCK: "socket",
@@ -57,6 +59,7 @@ def collect(paths: Sequence[str]) -> Collection:
     for root, prefix in zip(roots, _prefixes(roots), strict=True):
         for item in _walk(root, prefix, inside=roots):
             found.setdefault(item.path, item)  # roots may overlap
+    notes = set(found) if all(NOTES.search(item.label) for item in found.values()) else set()  # a pasted issue alone
     rows: list[Container | Skip] = []
     passed_by: list[_Found] = []
     seen: dict[tuple[int, int], str] = {}
@@ -65,7 +68,7 @@ def collect(paths: Sequence[str]) -> Collection:
             passed_by.append(item)
             continue
         row = Skip(item.label, 0, item.reason, not item.lost) if item.reason else _open(item, seen)
-        rows.append(_log_by_name(row, meant=item.path in roots))
+        rows.append(_log_by_name(row, meant=item.path in roots or item.path in notes))
     for url in (path for path in paths if is_remote(path)):
         for there in find(url, "" if len(paths) == 1 else url.rstrip("/").rpartition("/")[2]):
             rows.append(_log_by_name(there, meant=isinstance(there, Container) and there.url == url))

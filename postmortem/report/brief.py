@@ -39,7 +39,7 @@ def _brief(document: view.Document, items: int, wide: int) -> dict[str, Any]:
         "schema": SCHEMA,
         **{name: _short(verdict.get(name), 80) for name in ("outcome", "category", "pattern", "confidence")},
         "job": next((text.line(job[key], 120) for key in ("id", "name") if job.get(key)), ""),
-        "headline": text.sentence(view.headline(document), max(wide, 200)),
+        "headline": text.sentence(" ".join(filter(None, view.lead(document))), max(wide, 240)),
         "culprit": {name: found[:many] for name, found in culprit.items()},
         "collective": text.sentence(summary.collective(document), max(wide, 200)),
         "attempts": [text.sentence(found.line, wide) for found in summary.attempts(document)[: max(items, 1)]],

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from postmortem.errors import ours
 from postmortem.report import columns, groups, labels, lanes, summary, svg, text, view
 from postmortem.report.events import Row, read_events
-from postmortem.report.markdown import guarded, render_markdown
-from postmortem.report.templates import ROWS, cited_of, embedded, environment, policy, sheets
+from postmortem.report.markdown import guarded, render_chat, render_markdown
+from postmortem.report.templates import ROWS, embedded, environment, policy, sheets
 from postmortem.system import resources
 from postmortem.system.process import uncollected
 
@@ -44,7 +44,7 @@ def render_html(incident: view.Incident) -> str:
     try:
         with uncollected():
             parts = page(incident)
-        texts = {"text": render_markdown(incident), "brief": render_markdown(incident, brief=True)}
+        texts = {"text": render_markdown(incident), "chat": render_chat(incident)}
         return template().render(
             parts,
             policy=policy((style, dark), (theme, script)),
@@ -100,8 +100,8 @@ def page(incident: view.Incident) -> dict[str, Any]:
     block = guarded("the timeline", lambda: columns.block(document, events), None, failed)
     picture = guarded("the timeline", lambda: lanes.picture(document, events), None, failed)
     drawing = guarded("the timeline", lambda: svg.draw(picture) if picture else "", "", failed)
-    proofs = rows("the evidence", lambda: view.proofs(document))
-    chain = rows("the chain", lambda: view.steps(document))
+    proofs = rows("the evidence", lambda: view.once(view.proofs(document)))
+    chain, more = guarded("the chain", partial(view.story, document), (list[view.Step](), list[view.Step]()), failed)
     ranks = rows("the ranks", lambda: groups.rank_groups(document))
     # clocks that were not aligned come first, and outside of the fold together with one that was
     clocks = sorted(view.rows(document.get("clocks")), key=_is_aligned)[:MAX_SOURCES]
@@ -111,22 +111,23 @@ def page(incident: view.Incident) -> dict[str, Any]:
         **_verdict(document),
         "proofs": proofs[:MAX_PROOFS],
         "unshown": len(proofs) - MAX_PROOFS,
-        "cited": _cited(chain) if chain else {proof.index for proof in proofs[:MAX_PROOFS]},
+        "shows": (shows := _shows(chain)),
+        "rest": [proof for proof in proofs[1:MAX_PROOFS] if proof.index not in shows.values()],
         "chain": chain,
+        "more": more,
         "findings": rows("the findings", lambda: view.steps(document, "findings")),
         "alternatives": view.rows(document.get("alternatives")),
         "picture": picture if drawing else None,
         "drawing": Markup(drawing),
         "block": Markup(block.data) if block else "",
         "thinned": block.notes if block else (),
-        "moments": rows("the timeline", lambda: lanes.moments(events)),
         "groups": ranks[:MAX_GROUPS],
         "ungrouped": len(ranks) - MAX_GROUPS,
         "states": guarded("the ranks", partial(groups.states, document), dict[str, int](), failed),
         "stacks": rows("the stacks", lambda: groups.stacks(document)),
         "compared": rows("the stacks", lambda: groups.compared(document)),
         "clocks": clocks,
-        "open": len(clocks) if len(clocks) <= CLOCKS else min(in_doubt + 1, ROWS),
+        "open": max(min(in_doubt + 1, ROWS), ROWS if len(clocks) <= CLOCKS else 0),
         "others": view.rows(document.get("other_jobs")),
         "replay": view.part(document, "replay"),
         "cut": cut_note(document),
@@ -148,10 +149,14 @@ def page(incident: view.Incident) -> dict[str, Any]:
     return parts
 
 
-def _cited(chain: list[view.Step]) -> set[int]:
-    """Return the evidence of the chain that is outside of the fold: a few lines of each step, and the first line."""
-    shown = (proof.index for step in chain for proof in step.proofs[: cited_of(step)])
-    return {0} | {index for index in shown if index < MAX_PROOFS}
+def _shows(chain: list[view.Step]) -> dict[str, int]:
+    """Return the evidence that each step shows, by its id: its first line that no step before it and no card shows."""
+    shown: dict[str, int] = {}
+    for step in chain:
+        free = (p.index for p in step.proofs if p.index < MAX_PROOFS and p.index not in (0, *shown.values()))
+        if (first := next(free, None)) is not None and not any(p.index == 0 for p in step.proofs):
+            shown[step.id] = first
+    return shown
 
 
 def _is_aligned(clock: dict[str, Any]) -> bool:
@@ -167,6 +172,7 @@ def _verdict(document: view.Document) -> dict[str, Any]:
         "outcome_word": labels.OUTCOMES.get(outcome, "Undetermined"),
         "category": view.category(document),
         "headline": view.headline(document),
+        "lead": view.lead(document),
         "confidence": view.confidence(document),
         "because": view.words(verdict.get("because")),
         "culprit": view.culprit(document),

@@ -72,6 +72,16 @@ def render_markdown(incident: view.Incident, brief: bool = False) -> str:
     return "\n\n".join(done) + "\n"
 
 
+def render_chat(incident: view.Incident) -> str:
+    """Return the verdict as text for Slack, whose markup is not Markdown."""
+    document = incident.document
+    proofs = [f"`{text.line(p.address, 200)}`\n```{text.line(p.text, 400)}```" for p in view.proofs(document)[:1]]
+    actions = [f"{n}. {text.sentence(words, 300)}" for n, words in enumerate(view.action_lines(document)[:3], 1)]
+    first, effects = view.lead(document)
+    head = (f"*{first}*", effects, " · ".join(summary.facts(document)), view.incomplete(document))
+    return "\n".join(filter(None, [*head, *proofs, *actions]))
+
+
 def guarded(name: str, make: Callable[[], T], default: T, failed: list[str]) -> T:
     """Return what `make` returns; after an internal error the default, and a sentence on it in `failed`."""
     try:
@@ -146,7 +156,8 @@ def _job(document: view.Document) -> str:
 
 def _verdict(document: view.Document) -> list[str]:
     because = [f"- {prose(item)}" for item in view.words(view.part(document, "verdict").get("because"))]
-    out = [f"# {prose(view.headline(document))}", _head(document)]
+    first, effects = view.lead(document)
+    out = [f"# {prose(first)}", prose(effects), _head(document)]
     out.append(_job(document))
     if notice := view.incomplete(document):
         out.append(f"**{prose(notice)}**")
@@ -168,7 +179,7 @@ def _brief(document: view.Document) -> list[str]:
 
 
 def _shortened(document: view.Document, wide: int) -> list[str]:
-    verdict = view.part(document, "verdict")
+    verdict, (first, effects) = view.part(document, "verdict"), view.lead(document)
     lacks = view.rows(verdict.get("missing"))[:2]
     lists = (
         [f"- {prose(item, wide)}" for item in view.words(verdict.get("because"))[:3]],
@@ -176,7 +187,7 @@ def _shortened(document: view.Document, wide: int) -> list[str]:
         [f"- Missing: {prose(item.get('what'), wide)}" for item in lacks if item.get("what")],
     )
     blocks = [
-        f"**{prose(view.headline(document), 2 * wide)}**",
+        " ".join(filter(None, (f"**{prose(first, 2 * wide)}**", prose(effects, wide)))),
         _head(document),
         " · ".join(prose(fact, wide) for fact in summary.facts(document)),
         prose(view.incomplete(document), 2 * wide),

@@ -18,10 +18,14 @@ from postmortem.system import cache, resources
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+_COMMAND = re.compile(
+    r"(`[^`]+`|(?<![\w-])--?[a-z][\w-]*(?:=[\w./:%@{}-]*\w)?|\b[A-Z][A-Z0-9]*_[A-Z0-9_]+(?:=[\w./:,-]*\w)?"
+    r"|\b(?:nvidia-smi|dmesg|journalctl|scontrol|sacct|sinfo|kubectl|docker|ulimit|py-spy|ibstat|ss|df|free|lctl"
+    r"|ethtool|nfsstat|smartctl|gdb|dcgmi|postmortem)\b(?: (?:(?:get|describe|logs|show|inspect|dump|diag|get_param"
+    r"|collect|analyze|run)\b|-{1,2}[\w=-]+|[a-z]+=\w+))*|\b[a-z_]+(?:\.[\w]+)+\([^()]*\)|\b[a-z]+_[a-z_]+=\w+)"
+)
 GLYPHS = {"cause": "◆", "victim": "▽", "silent": "◌", "healthy": "●", "unknown": "·"}
 # items outside of a fold:
-STEPS = 8  # of the chain
-CITED, ALIKE = 3, 8  # lines of a step; one if it has more than ALIKE
 ROWS = 12  # of a table; longer ones are folded, on paper too
 
 
@@ -65,10 +69,12 @@ def environment() -> Environment:
         finalize=_finalized,
         bytecode_cache=_bytecode_cache(),
     )
-    made.filters.update({name: getattr(text, name) for name in ("line", "sentence", "plural", "seconds", "size")})
-    made.filters.update(offset=view.offset, zone=_zone)
+    made.filters.update(
+        {name: getattr(text, name) for name in ("line", "around", "sentence", "plural", "seconds", "size")}
+    )
+    made.filters.update(offset=view.offset, zone=_zone, commands=_commands)
     made.globals.update(glyphs=GLYPHS, meanings=labels.STATES, broad=f"{text.BROAD:.0f}")
-    made.globals.update(steps=STEPS, rows=ROWS, cited_of=cited_of, most=_most)
+    made.globals.update(rows=ROWS, most=_most)
     return made
 
 
@@ -106,8 +112,14 @@ def _most(items: list[Any], room: int) -> int:
     return len(items) if len(items) <= room + 3 else room
 
 
-def cited_of(step: view.Step) -> int:
-    return 1 if step.count > ALIKE else CITED
+def _commands(words: str) -> Any:
+    """Return a sentence with its commands, switches and settings as `<code class="run">`."""
+    from markupsafe import Markup, escape
+
+    pieces = _COMMAND.split(text.sentence(words))
+    codes = [escape(piece.strip("`")) for piece in pieces[1::2]]
+    shown = [Markup('<code class="run" title="Click to copy">{}</code>').format(code) for code in codes]
+    return Markup("").join(part for pair in zip(map(escape, pieces[::2]), [*shown, ""], strict=True) for part in pair)
 
 
 def _zone(value: object) -> str:

@@ -29,7 +29,10 @@ def render_terminal(incident: view.Incident, *, width: int = 80, color: bool = F
     verdict = view.part(document, "verdict")
     page.head(document)
     page.blank()
-    page.paragraph(view.headline(document), "bold")
+    first, effects = view.lead(document)
+    page.paragraph(first, "bold")
+    if effects:
+        page.paragraph(effects, "")
     page.blank()
     page.field("job", [" · ".join(summary.facts(document))])
     page.field("command", [text.line(command, 300)] if (command := view.part(document, "job").get("command")) else [])

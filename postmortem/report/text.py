@@ -24,6 +24,7 @@ _UNSEEN = re.compile(
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 
+AROUND = 60  # characters of a long line that are shown on each side of its decisive part, at least
 BROAD = 30.0  # seconds of error from which on a time is only approximate; the headlines have "about 11:17"
 
 
@@ -49,6 +50,27 @@ def line(text: object, limit: int = 2000) -> str:
     if len(shown) <= limit:
         return shown
     return f"{shown[:limit]} … (+{len(shown) - limit:,} characters)"
+
+
+def around(text: object, part: str, limit: int = 600) -> tuple[str, str, str]:
+    """Return a safe line in three: before `part`, the part itself, and behind it; the ends of a long line are left out,
+    not the part. Without the part, the line is the first of the three."""
+    shown, part = line(state(str(text), part), 1 << 20), line(part, 1 << 20)
+    at = shown.find(part) if part else -1
+    if at < 0:
+        return (line(shown, limit), "", "")
+    room = max(limit - len(part), 2 * AROUND)
+    before, after = shown[:at], shown[at + len(part) :]
+    if len(before) + len(part) + len(after) > limit:
+        before = before if len(before) <= room // 2 else f"… {before[-room // 2 :]}"
+        after = line(after, max(room - len(before), AROUND))
+    return (before, line(part, limit), after)
+
+
+def state(text: str, part: str = "") -> str:
+    """Return the visible state of a line that a progress bar rewrote with carriage returns, or the one with `part`."""
+    states = [state for state in text.split("\r") if state.strip()]
+    return next((state for state in states if part and part in state), states[-1]) if states else text
 
 
 def sentence(text: object, limit: int = 1000) -> str:

@@ -6,8 +6,10 @@ them safe (`text.visible`, autoescape, fences).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from postmortem.library.titles import entitled
@@ -23,7 +25,16 @@ Document = Mapping[str, Any]
 STATES = ("cause", "silent", "unknown", "victim", "healthy")  # the odd ones first
 LOOKS = {"cause": "cause", "symptom": "victim", "confirms": "confirms", "context": "unknown"}
 MAX_CONTEXT = 5
+STORY, CONFIRMING = 5, 1  # steps to show, and confirmations among them before the symptoms
+ECHO = "only reports another process's failure."
 SPANS = 8  # of a list of ranks; a fold has the whole list
+
+
+# `…; 2 other ranks lost the connection and rank 1 was stopped by the launcher.`
+_EFFECTS = re.compile(
+    r"(?P<failure>.+); (?P<effects>(?:rank \d+|[\d,]+ other ranks) (?:timed|lost|was|were)\b[^;`]*)", re.DOTALL
+)
+_TIME = re.compile(r" at (?:about )?\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?=[ ,.;:]|$)(?! UTC)")
 
 
 class Incident(Protocol):
@@ -61,6 +72,8 @@ class Proof:
     pattern: str
     attempt: int | None
     look: str
+    match: str
+    sigma: float  # seconds of error of its time; infinite where it is not known to seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +92,8 @@ class Step:
     leads: str  # the same in words: `steps 3–6`
     because: str
     proofs: tuple[Proof, ...]
+    at: float = math.inf  # seconds since 1970; infinite where it is not known to seconds
+    sigma: float = 0.0
 
 
 def rows(value: object) -> list[dict[str, Any]]:
@@ -132,16 +147,30 @@ def headline(document: Document) -> str:
     return given or "The logs were read, and no verdict was reached."
 
 
+def lead(document: Document) -> tuple[str, str]:
+    """Return the headline in two sentences, the failure and its effect on the other ranks, which may be empty. Its time
+    has the zone and the date."""
+    found = _EFFECTS.fullmatch(headline(document))
+    first, effects = (found["failure"] + ".", found["effects"]) if found else (headline(document), "")
+    cited = rows(part(document, "verdict").get("evidence"))
+    day = next((day for item in cited if (day := text.day_and_time(item.get("time"))[0])), "")
+    times = list(_TIME.finditer(first))
+    if times and day:
+        end = times[-1].end()
+        first = f"{first[:end]} UTC on {day}{first[end:]}"
+    return first, effects[:1].upper() + effects[1:]
+
+
 def category(document: Document) -> str:
     name = known(part(document, "verdict").get("category"))
     return CATEGORIES.get(name, name)
 
 
 def confidence(document: Document) -> tuple[str, int, str]:
-    """Return the word, its number of dots out of three, and its meaning; empty for healthy runs."""
+    """Return the word, its number of dots out of three, and its meaning; empty where no cause is named."""
     verdict = part(document, "verdict")
     word = known(verdict.get("confidence"))
-    if verdict.get("outcome") == "healthy" or word not in CONFIDENCE:
+    if verdict.get("outcome") in ("healthy", "undetermined") or word not in CONFIDENCE:
         return "", 0, ""
     dots, meaning = CONFIDENCE[word]
     return word, dots, meaning if blamed(document) else meaning.partition(",")[0]
@@ -219,6 +248,8 @@ def _proof(index: int, item: dict[str, Any], look: str) -> Proof:
         pattern=known(item.get("pattern")),
         attempt=whole(item.get("attempt")),
         look=look,
+        match=known(item.get("match")),
+        sigma=sigma if (sigma := text.finite(item.get("uncertainty_s"))) < text.BROAD else math.inf,
     )
 
 
@@ -231,7 +262,7 @@ def _excerpt(item: dict[str, Any]) -> list[Line]:
     before, after = context[:at][-MAX_CONTEXT:], context[at + 1 :][:MAX_CONTEXT]
     contents = [*before, known(item.get("text")), *after]
     return [
-        Line(None if number is None else number - len(before) + i, content, decisive=i == len(before))
+        Line(None if number is None else number - len(before) + i, text.state(content), decisive=i == len(before))
         for i, content in enumerate(contents)
     ]
 
@@ -251,6 +282,7 @@ def _step(item: dict[str, Any], found: list[Proof], places: Mapping[str, str], h
     cited = tuple(found[index] for index in numbers(item.get("evidence")) if 0 <= index < len(found))
     # no more precise than the line that shows it
     moment = next((proof.moment for proof in cited if proof.time == item.get("time")), text.moment(item.get("time")))
+    at, sigma = text.epoch(item.get("time")), min((proof.sigma for proof in cited), default=0.0)
     explains = tuple(places[name] for name in words(item.get("explains")) if name in places)
     return Step(
         id=known(item.get("id")),
@@ -265,7 +297,41 @@ def _step(item: dict[str, Any], found: list[Proof], places: Mapping[str, str], h
         leads=f"{'step' if len(explains) == 1 else 'steps'} {text.ranges(map(int, explains))}",
         because=known(item.get("because")),
         proofs=cited,
+        at=math.inf if at is None or sigma == math.inf else at,
+        sigma=sigma,
     )
+
+
+def story(document: Document) -> tuple[list[Step], list[Step]]:
+    """Return the steps to show, in the order of time, and the others: the cause, its strongest confirmations and
+    symptoms. A report that names another process's failure adds nothing."""
+    found = [step for step in steps(document) if not step.because.endswith(ECHO)]
+    groups = {role: [s for s in found if s.role == role] for role in ("cause", "confirms", "symptom")}
+    symptoms = sorted(groups["symptom"], key=lambda step: not step.who)
+    rest = [step for step in found if step not in groups["cause"] and step not in symptoms]
+    chosen = [*groups["cause"], *rest[:CONFIRMING], *symptoms, *rest[CONFIRMING:]][:STORY]
+    shown = sorted(chosen, key=lambda step: _place(step, chosen[0]))
+    return shown, [step for step in found if step not in shown]
+
+
+def _place(step: Step, cause: Step) -> float:
+    """Return the time of a step; not before the cause unless it is surely earlier."""
+    surely = step.at + step.sigma < cause.at - cause.sigma
+    return step.at if surely or cause.at == math.inf else max(step.at, cause.at)
+
+
+def once(found: Sequence[Proof]) -> list[Proof]:
+    """Return the proofs without lines of context that an earlier one, or a decisive line, shows already."""
+    shown = {
+        (proof.address.rpartition(":")[0], line.number) for proof in found for line in proof.lines if line.decisive
+    }
+    result = []
+    for proof in found:
+        source = proof.address.rpartition(":")[0]
+        lines = [x for x in proof.lines if x.decisive or x.number is None or (source, x.number) not in shown]
+        shown.update((source, x.number) for x in lines)
+        result.append(replace(proof, lines=tuple(lines)))
+    return result
 
 
 def _with_hosts(value: object, hosts: Mapping[Any, str]) -> object:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.wording import INHERITED, iso
-from postmortem.model import Event
+from postmortem.library import regexes
+from postmortem.model import Event, Pattern
 from postmortem.model.contract import verdict as contract
 
 MOST = 40
@@ -38,7 +39,8 @@ class Evidence:
         rank = self.case.rank_of(e)
         if rank is None and len(about) == 1:
             rank = about[0]
-        return {
+        part = _match(self.case.library.get(pattern), e.text) if pattern else ""
+        row: contract.Evidence = {
             "source": e.where.source,
             "line": e.where.shown,
             "end_line": e.where.shown_end,
@@ -52,6 +54,14 @@ class Evidence:
             "context": list(e.context),
             "context_before": e.before,
         }
+        return {**row, "match": part} if part else row
+
+
+def _match(pattern: Pattern | None, text: str) -> str:
+    """The part of a line that a pattern matches; empty where that is the whole line, or not known."""
+    found = (m[0] for v in (pattern.variants if pattern else ()) if v.regex and (m := regexes.search(v.regex, text)))
+    part = next(found, "").strip()
+    return part if len(part) < len(text.strip()) else ""
 
 
 def own_frame(e: Event) -> Event:

@@ -141,7 +141,7 @@ def alternatives(solution: Solution) -> list[Alternative]:
             why = "these logs contain no kernel log that could show it"
         rows.append(_row("host-oom", "kernel-oom-killed-process", solution.ranks, None, why))
     for c in solution.alternatives:
-        if c.pattern.id != root.pattern.id:
+        if c.pattern.id != root.pattern.id and not declared(root, c):  # a consequence is no alternative
             rows.append(_row(c.pattern.category, c.pattern.id, c.ranks, str(c.event.where), why_not(root, c)))
     return rows
 
@@ -152,8 +152,6 @@ def _row(category: str | None, pattern: str, ranks: tuple[int, ...], where: str 
 
 def why_not(root: Claim, c: Claim) -> str | None:
     """The fact that decides between two causes: a link, the order in time, or the kind of proof."""
-    if how := declared(root, c):
-        return f"it follows from {root.pattern.id} at {root.event.where} ({how})"
     if order.before(root, c):
         return f"it came {order.later(root, c)}"
     if tier(root) < tier(c):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from postmortem.errors import PathMissing, UsageError
 
 HISTORY = "POSTMORTEM_HISTORY"  # environment variable: the default of --history
 NOTIFY = "POSTMORTEM_NOTIFY"  # environment variable: the default of --notify
+_DAYS = ("today", "yesterday", "now")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_AGO = re.compile(r"(?P<n>[0-9]{1,6}) ?(?P<unit>[smhdw])(?:ec(?:ond)?s?|in(?:ute)?s?|(?:ou)?rs?|ays?|eeks?)?(?: ago)?")
 _NAMELESS = ("log", "logs", "out", "output", "outputs", "results", "tmp", "data", "home", "root", "mnt", "scratch")
 
 
@@ -32,12 +37,18 @@ def folder_of(paths: Sequence[str]) -> str | None:
 
 
 def moment(text: str | None, flag: str) -> float | None:
-    """Parse an ISO 8601 time into seconds since 1970; UTC without a time zone."""
+    """Parse an ISO 8601 time (UTC without a time zone), `yesterday` or `3 hours ago` into seconds since 1970."""
     if text is None:
         return None
+    words = text.strip().lower()
+    if words in _DAYS:
+        today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        return (today - timedelta(days=_DAYS.index(words))).timestamp() if words != "now" else time.time()
+    if found := _AGO.fullmatch(words):
+        return time.time() - int(found["n"]) * _UNITS[found["unit"]]
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        hint = f"write it like this: {flag} 2026-11-20T03:12:08Z"
+        hint = f"write it like this: {flag} 2026-11-20T03:12:08Z, or {flag} '3 hours ago'"
         raise UsageError(f"{flag} {text} is not a time", hint) from None
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()

@@ -38,7 +38,7 @@ def check_key(key: Path, target: Path | None, paths: Sequence[str]) -> None:
     check_target(key)
     others = [p for p in (target, *map(Path, paths)) if p is not None and p.is_file()]
     if key == target or (key.is_file() and any(map(key.samefile, others))):
-        raise UsageError(f"--anonymise-map {key} would overwrite the report or a log", "name another file")
+        raise UsageError(f"--anonymize-map {key} would overwrite the report or a log", "name another file")
 
 
 def write_file(target: Path, made: str | bytes, private: bool = False) -> None:

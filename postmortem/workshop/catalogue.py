@@ -13,6 +13,8 @@ from postmortem.library import Library, load
 from postmortem.model import Example, Pattern
 
 WIDTH = 100
+SEARCHED = 12  # patterns that a search lists
+ROLES = ("cause", "symptom", "confirms", "context")
 TEXTS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("texts.toml").read_text())
 ROLE_MEANS, ENTITY_MEANS = TEXTS["role"], TEXTS["entity"]
 
@@ -32,6 +34,23 @@ def require(library: Library, ids: Iterable[str]) -> None:
         words = [p for p in library.patterns if missing in p] or get_close_matches(missing, library.patterns, 5, 0.5)
         near = f"did you mean {', '.join(words[:5])}?" if words else "`postmortem patterns list` names all of them"
         raise UsageError(f"there is no pattern {missing}", near)
+
+
+def search(words: str, folders: Iterable[Path] = ()) -> str:
+    """Return the patterns with all of these words, the best first; empty for the id of a pattern, and where none is."""
+    patterns, wanted = load(*folders).patterns, words.lower().split()
+    if words in patterns:
+        return ""
+
+    def rank(p: Pattern) -> tuple[int, ...] | None:
+        fields = [p.id.split("-"), [p.id], [p.title.lower()], [(p.category or "").lower()], [p.what.lower()]]
+        places = [next((n for n, text in enumerate(fields) if any(word in t for t in text)), -1) for word in wanted]
+        whole = sum(word not in fields[0] for word in wanted)
+        return None if -1 in places else (whole, sum(places) // 2, ROLES.index(p.role), -len(p.matches), len(p.id))
+
+    found = sorted((r, p.id, p.title) for p in patterns.values() if (r := rank(p)) is not None)[:SEARCHED]
+    wide = max((len(name) for _, name, _ in found), default=0)
+    return "\n".join(f"{name:{wide}}  {title}" for _, name, title in found)
 
 
 def listing(folders: Iterable[Path] = (), as_json: bool = False) -> str:

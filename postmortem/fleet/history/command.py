@@ -149,7 +149,8 @@ def listing(where: str | None, conditions: Conditions, as_json: bool) -> str:
         rows = store.rows(**conditions)
     if as_json:
         return _json(rows)
-    return "\n".join(map(_line, rows)) or "no incidents"
+    head = f"{'ID':<{ID}}  {'WHEN (UTC)':<16}  {'CATEGORY':<20}  VERDICT"
+    return "\n".join([head, *map(_line, rows)]) if rows else "no incidents"
 
 
 def _line(row: dict[str, Any]) -> str:

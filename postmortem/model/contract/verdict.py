@@ -46,6 +46,8 @@ class Evidence(TypedDict):
     """Id of the pattern that it shows"""
     attempt: Count | None
     """Where the logs number attempts"""
+    match: NotRequired[str]
+    """The part of `text` that shows it, where that is not the whole line"""
     context: list[str]
     """The lines around it, itself included; may be empty"""
     context_before: Count

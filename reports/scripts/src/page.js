@@ -77,8 +77,8 @@ function themes() {
 export function page() {
   document.documentElement.classList.add("js");
   const text = JSON.parse(document.getElementById("postmortem-markdown").textContent);
-  offer("copy-brief", () => copied(text.brief));
-  offer("copy-markdown", () => copied(text.text));
+  offer("copy-chat", () => copied(text.chat));
+  offer("copy-ticket", () => copied(text.text));
   offer("copy-link", () => copied(location.href));
   offer("print", () => window.print());
   themes();
@@ -87,11 +87,16 @@ export function page() {
     const address = head.querySelector(".address");
     if (address) address.after(make("button", { type: "button", className: "copy", title: "Copy this address", onclick: () => copied(address.textContent) }, "copy"));
   }
-  addEventListener("click", (event) => { // addresses that lead nowhere: in tables, and below the timeline
-    const address = event.target.closest(".address:not(a, figcaption *, th, :empty)");
+  for (const command of document.querySelectorAll("pre.command")) {
+    const words = command.textContent.trim();
+    command.append(" ", make("button", { type: "button", className: "copy", title: "Copy this command", onclick: () => copied(words) }, "copy"));
+  }
+  addEventListener("click", (event) => { // commands, and addresses that lead nowhere: in tables, and below the timeline
+    const address = event.target.closest(".run, .address:not(a, figcaption *, th, :empty)");
     if (address && !event.target.closest("a, button") && !String(getSelection())) copied(address.textContent);
   });
   rove(document.getElementById("tools"), "button");
+  rove(document.getElementById("verdict"), "a, summary, button");
   rove(document.querySelector("nav"), "a");
   rove(document.getElementById("chain"), "a, summary");
 
