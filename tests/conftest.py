@@ -175,9 +175,23 @@ def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     return run
 
 
+LONGEST = (  # files whose tests take longest: a worker that took one of them last would end long after the others
+    *("mcp", "gather", "contract", "system_faults", "analyze_scale", "history_store", "bounds", "patterns_library"),
+    *("calls", "fuzz", "robust", "run", "watch", "watch_follow", "recipes_slurm", "replay_run", "run_ranks", "golden"),
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {f"test_{name}": number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+
+
 def pytest_configure() -> None:
-    """A suite in the background of a shell inherits an ignored SIGINT, under nohup SIGHUP,
-    and so would every process it starts."""
+    """The suite starts hundreds of processes, and each would compile the package again without its bytecode. In the
+    background of a shell it inherits an ignored SIGINT, under nohup SIGHUP, and so would all of them."""
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
