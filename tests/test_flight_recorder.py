@@ -203,6 +203,10 @@ TOGETHER: dict[str, tuple[list[dict[str, Any] | None], tuple[str, tuple[int, ...
         [in_pair(WAITING, ranks="[0, 1]"), ENDED, ENDED, ENDED],
         (BEHIND, (1,)),
     ),
+    "one is still in a collective that the others left": ([WAITS, *[dump([REDUCE] * 3)] * 3], (BEHIND, (0,))),
+    "half of them are": ([WAITS, WAITS, *[dump([REDUCE] * 3)] * 2], (BEHIND, (0, 1))),
+    "most of them are": ([WAITS, WAITS, dump([REDUCE] * 3)], None),
+    "and another one is in it, too, and done": ([WAITS, dump([REDUCE] * 2), *[dump([REDUCE] * 3)] * 2], None),
     "all agree": ([dump([REDUCE, REDUCE])] * 3, None),
 }
 
@@ -213,6 +217,22 @@ def test_the_odd_rank_of_several_dumps(name: str) -> None:
     found = together(*copy.deepcopy(dumps))
     assert (found and (found.pattern, found.odd)) == expected
     assert found is None or found.sure == (name != "a rank without a dump")
+
+
+def test_the_collective_of_a_hang_has_the_ranks_that_entered_it() -> None:
+    broadcast = dump([REDUCE, ("broadcast", [1024], "scheduled")])
+    for dumps, entered, missing in (
+        ([WAITS, WAITS, ENDED, WAITS], (0, 1, 3), (2,)),
+        ([WAITS, WAITS, broadcast, WAITS], (0, 1, 3), ()),
+        ([WAITS] * 4, (0, 1, 2, 3), ()),
+    ):
+        events = {r: read(f"fr_rank{r}", pickle.dumps(d, 2), rank=r) for r, d in enumerate(dumps)}
+        found = recorder.stuck_in(events)
+        operation = ("default_pg", 2, "nccl:all_reduce", "[1024] BFloat16", (0, 1, 2, 3))
+        assert found == (*operation, entered, missing)
+        assert [recorder.completed(e, "default_pg") for e in events.values()] == [1] * 4
+        assert recorder.completed(events[0], "other") is None
+    assert recorder.stuck_in({0: read("fr", pickle.dumps(ENDED, 2), rank=0)}) is None
 
 
 def test_the_reason_names_the_collectives() -> None:
