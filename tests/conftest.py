@@ -21,9 +21,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 import postgres
 
@@ -124,6 +125,13 @@ def solved(case: Path) -> Incident:
     from postmortem.analyze import analyze
 
     return analyze([str(case / "logs")])
+
+
+@cache
+def table(name: str) -> dict[str, Any]:
+    """The rows of a test file: tests/data/tables/<name>.yaml."""
+    found: dict[str, Any] = yaml.safe_load((ROOT / "tests" / "data" / "tables" / f"{name}.yaml").read_text())
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import ROOT
+from conftest import ROOT, table
 from postmortem.analyze import analyze
 from postmortem.blocks.flight_recorder import parse
 from postmortem.diagnose.derive.hangs import recorder
@@ -126,12 +126,7 @@ def test_groups_of_one_name_are_distinguished_by_their_ranks() -> None:
 
 
 def test_the_detail_has_the_values_on_which_ranks_have_to_agree() -> None:
-    for name, detail in (
-        ("all_reduce", "[8, 2] BFloat16"),
-        ("scatter", "[3] BFloat16"),  # only the source has an input
-        ("reduce_scatter_tensor", "[8, 2] BFloat16"),
-        ("all_to_all_single", "BFloat16"),  # each rank may send another size
-    ):
+    for name, detail in table("flight_recorder")["details"]:
         d = dump([(name, [8, 2], "scheduled")])
         d["entries"][0]["output_sizes"] = [[3]]
         (shown,) = read("fr", pickle.dumps(d, 2)).fields["pending"]  # type: ignore[misc, attr-defined]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from conftest import table
 from postmortem.diagnose.unread import losses
 from postmortem.model.vocabulary import WINDOW
 
@@ -47,17 +48,7 @@ def test_the_first_five_losses_are_listed_and_requested() -> None:
 
 
 def test_a_request_has_the_way_to_get_the_file() -> None:
-    for reason, what, how in (
-        ("gz ends early.", "a b.log: gz ends early", "copy it again from its source, and compare both with sha256sum"),
-        ("interrupted before it was read", "a b.log: interrupted before it was read", "analyze it again, by itself"),
-        ("the worker took too long", "a b.log: the worker took too long", "analyze it again, by itself"),
-        ("stopped after 9 seconds", "a b.log: stopped after 9 seconds", "analyze it again, by itself"),
-        (
-            "cannot be opened: Permission denied",
-            "a b.log: permission denied",
-            "chmod a+r 'a b.log'   as its owner, and analyze again",
-        ),
-    ):
+    for reason, what, how in table("unread")["requests"]:
         (item,) = unread(row("a b.log", reason)).wanted()
         assert (item["what"], item["how"]) == (what, how)
         assert item["would_tell"] == "whether the unread part contains a failure"
