@@ -81,6 +81,20 @@ def test_the_minority_has_another_model() -> None:
     assert blame.culprits(case(ranks=range(3)), root, [root]) == (2,)
 
 
+def test_a_number_without_a_rank_is_no_vote() -> None:
+    partial = [event(fields={"rank": "3", "detail": "9"}), event(fields={"ranks": "3"}), event(fields={"limit": "9"})]
+    root = params((0, 4, 2, 6), (1, 4, 2, 6))
+    assert blame.culprits(case(ranks=range(4)), claim(root.pattern, *root.events, *partial[1:]), []) == (2,)
+    assert blame.culprits(case(ranks=range(4)), claim(root.pattern, *root.events, partial[0]), []) == ()  # no majority
+
+
+def test_a_limit_of_the_job_is_of_the_ranks_that_a_comparison_names() -> None:
+    job = pattern("descriptors", "resource-limit", entity="job")
+    derived, own = (pattern(f"full{n}", "resource-limit", derived=derived) for n, derived in enumerate((True, False)))
+    for p, ranks in ((derived, (2,)), (own, ())):
+        assert blame.culprits(case(ranks=range(4)), claim(job), [claim(job), claim(p, ranks=(2,))]) == ranks
+
+
 def test_of_two_ranks_neither_is_known_to_be_right() -> None:
     root = params((0, 4, 1, 6))
     assert blame.culprits(case(ranks=range(2)), root, [root]) == ()
