@@ -48,10 +48,10 @@ demo: .venv/.core  ## analyze one incident of sample_logs/ and print the path of
 	@echo "on your own logs: $(BIN)/postmortem analyze YOUR/LOGS"
 
 test: .venv/.dev  ## the suite on all cores; tests that cannot run here are listed with the reason
-	@$(BIN)/python -m pytest -q -rs -n auto --dist loadfile -m 'not release' --durations 20
+	@$(BIN)/python -m pytest -q -rs -n auto --dist loadfile --no-loadscope-reorder -m 'not release' --durations 20
 
 check: .venv/.dev  ## the fast part of the suite
-	@$(BIN)/python -m pytest -q -n auto --dist loadfile -m 'not slow and not release'
+	@$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder -m 'not slow and not release'
 
 soak: .venv/.dev  ## before a release: the longest tests, and every replay scenario for real; an hour
 	@$(BIN)/python -m pytest -rs -m release

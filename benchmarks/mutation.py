@@ -43,15 +43,14 @@ WORD = re.compile(r"[a-z][a-z_-]*")
 STORIES = [
     f"test_{name}.py"
     for name in (
-        *("told_ends", "last_words", "standstill", "counters", "flight_recorder", "timeouts", "goodlogs"),
-        *("utterances", "whose_line", "healthy", "faults", "collectors", "excerpts", "torn_excerpts"),
+        *("standstill", "counters", "flight_recorder", "goodlogs", "faults", "collectors", "excerpts", "ends"),
     )
 ]
 SLOW = (  # tests that no mutant changes, and the most expensive one
     "test_diagnose_order.py::test_a_library_is_the_same_from_folders_of_other_names",
     "test_flight_recorder.py::test_fields_of_other_types_than_torch_writes",
     "test_flight_recorder.py::test_a_large_dump_is_cut_to_its_last_entries",
-    "test_diagnose_foreign.py::test_a_job_that_finished_did_not_fail_whatever_others_say",
+    "test_diagnose_foreign.py::test_a_job_that_finished_did_not_fail_whatever_others_state",
 )
 WHOLE = (["test_golden.py"], ["test_report_text.py", "test_examples.py"])
 SUITES = {  # run one after the other, until one fails

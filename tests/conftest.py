@@ -21,9 +21,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 import postgres
 
@@ -126,6 +127,13 @@ def solved(case: Path) -> Incident:
     return analyze([str(case / "logs")])
 
 
+@cache
+def table(name: str) -> dict[str, Any]:
+    """The rows of a test file: tests/data/tables/<name>.yaml."""
+    found: dict[str, Any] = yaml.safe_load((ROOT / "tests" / "data" / "tables" / f"{name}.yaml").read_text())
+    return found
+
+
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
@@ -175,9 +183,24 @@ def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     return run
 
 
+LONGEST = (  # files whose tests take longest: a worker that took one of them last would end long after the others
+    *("replay_run", "run_ranks", "recipes_slurm", "fault_injection", "watch", "style", "interrupted", "run", "wheel"),
+    *("mcp", "gather", "contract", "system_faults", "analyze_scale", "history_store", "bounds", "patterns_library"),
+    *("calls", "fuzz", "robust", "recipes_cron", "run_history", "diff", "piped", "golden", "docs_catalogue"),
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {f"test_{name}": number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+
+
 def pytest_configure() -> None:
-    """A suite in the background of a shell inherits an ignored SIGINT, under nohup SIGHUP,
-    and so would every process it starts."""
+    """The suite starts hundreds of processes, and each would compile the package again without its bytecode. In the
+    background of a shell it inherits an ignored SIGINT, under nohup SIGHUP, and so would all of them."""
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)

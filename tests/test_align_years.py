@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import claims
+from conftest import table
 from postmortem.align.years import with_years
 from postmortem.formats import times
 from postmortem.model import Event
@@ -89,16 +90,6 @@ def test_an_empty_year_stays_one() -> None:
 
 
 def test_seconds_since_1970_at_the_head_of_a_line() -> None:
-    for line, seconds in (
-        ("1795182042.135 rank42 step 58 loss 2.1", 1795182042.135),  # ts %.s
-        ("[1795182042.135] step 5", 1795182042.135),
-        ("1795182042135 [rank2] step 5", 1795182042.135),
-        ("1795182042135123456: step 5", 1795182042.1351235),
-        ('ts=1795182042.135 level=info msg="step 5"', 1795182042.135),
-        ("[1795182042] step 4", 1795182042.0),
-        ("1743254528 parameters", None),  # whole seconds look like any number
-        ("17951820421 tokens", None),
-        ("[ 2612.608042] NVRM: Xid", 2612.608042),  # since boot
-    ):
+    for line, seconds in table("align_years")["seconds"]:
         stamp = times.find(line)
         assert (stamp and stamp.time) == seconds, line

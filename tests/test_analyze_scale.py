@@ -6,11 +6,9 @@ import gzip
 import json
 import os
 import signal
-import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
@@ -242,21 +240,3 @@ def test_mpi_gives_the_same_document(tmp_path: Path) -> None:
     done = subprocess.run(words, cwd=tmp_path, env=os.environ | allowed, capture_output=True, timeout=120)
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout == alone
-
-
-def cpu_here(work: Callable[[], object]) -> float:
-    start = time.process_time()
-    work()
-    return time.process_time() - start
-
-
-@pytest.mark.release
-@pytest.mark.slow
-def test_twice_the_ranks_cost_no_more_than_twice_and_a_bit(tmp_path: Path) -> None:
-    """Quadratic work shows here first."""
-    for ranks in (150, 300):
-        corpus.make(tmp_path / str(ranks), ranks=ranks, size=16 << 10, seed=4)
-    few, many = (lambda n=n: report.render_html(read(tmp_path / n, workers=1)) for n in ("150", "300"))
-    few()
-    ratios = [cpu_here(many) / cpu_here(few) for _ in range(3)]
-    assert statistics.median(ratios) < 2.6, ratios

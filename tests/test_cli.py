@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Command
+from conftest import Command, table
 from postmortem.cli import app as cli
 from postmortem.cli.analyze import code as exit_code
 from postmortem.errors import PostmortemError
@@ -104,14 +104,7 @@ def test_exit_codes_are_the_documented_ones(in_process: Command, tmp_path: Path)
     for rank in range(2):
         (tmp_path / "fine" / f"rank{rank}.log").write_text(PROGRESS)
     assert in_process("analyze", "fine", "--exit-code", "--strict").returncode == 0
-    for outcome, strict, asked, code in (
-        ("undetermined", False, False, 0),
-        ("undetermined", True, False, 4),
-        ("undetermined", False, True, 11),
-        ("recovered", True, True, 12),
-        ("incident", True, False, 0),
-        ("healthy", False, True, 0),
-    ):
+    for outcome, strict, asked, code in table("cli")["exit_codes"]:
         assert exit_code(outcome, strict, asked) == code, (outcome, strict, asked)
 
 
@@ -143,22 +136,7 @@ def test_wrong_usage_is_explained_before_anything_is_read(in_process: Command, t
     (tmp_path / "a.log").write_text(PROGRESS)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "broken.yaml").write_text("id: broken\nrole: guess\n")
-    for words, text in {
-        "analyze . --since yesterdy": "3 hours ago",
-        "analyze . --output report.pdf": "report.html",
-        "analyze . --notify foo": "slack",
-        "analyze . --output no/such/folder/report.html": "no/such/folder",
-        "analyze . --output .": "folder",
-        "analyze . --patterns nowhere": "nowhere",
-        "analyze . --patterns mine": "broken.yaml:",
-        "analyze a.log --output a.log": "a.log",
-        "analyze a.log --anonymise-map a.log": "a.log",
-        "analyze . --anonymise-map no/such/folder/key.json": "no/such/folder",
-        "analyze . --open --format json": "--open",
-        "explain no-such-thing": "no-such-thing",
-        "patterns show no-such-thing": "no-such-thing",
-        "patterns new NotAName": "NotAName",
-    }.items():
+    for words, text in table("cli")["usage"].items():
         assert text in one_sentence_and_a_hint(in_process(*words.split()), 2), words
         assert (tmp_path / "a.log").read_text() == PROGRESS
     for words in ("analyze", "analize .", "analyze . --format pdf"):

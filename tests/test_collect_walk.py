@@ -7,7 +7,6 @@ import os
 import random
 import socket
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -241,28 +240,3 @@ def test_descriptors_stay_few(tmp_path: Path) -> None:
             stream.read(1)
             assert descriptors() <= before + 1
     assert descriptors() == before
-
-
-def test_rotation_during_the_walk_costs_no_other_file(tmp_path: Path) -> None:
-    write(tmp_path, *(f"rank{n}.log" for n in range(50)))
-    stop = threading.Event()
-
-    def rotate() -> None:
-        while not stop.is_set():
-            for n in range(50):
-                (tmp_path / f"rank{n}.log").rename(tmp_path / f"rank{n}.log.1")
-                (tmp_path / f"rank{n}.log.1").rename(tmp_path / f"rank{n}.log")
-
-    thread = threading.Thread(target=rotate)
-    thread.start()
-    try:
-        for _ in range(10):
-            for container in collect([str(tmp_path)]).containers:
-                for _, stream in open_sources(container):
-                    try:
-                        stream.read(100)
-                    except Incomplete as failure:
-                        assert "cannot be opened" in failure.reason
-    finally:
-        stop.set()
-        thread.join()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from itertools import product
 from pathlib import Path
@@ -13,7 +12,6 @@ from envelopes import ENVELOPES, arrived
 
 from conftest import solved
 from postmortem.analyze import analyze
-from postmortem.formats.envelope import peel
 
 SAMPLES = Path(__file__).resolve().parent.parent / "sample_logs"
 CASES = ("bad-label-one-rank", "sigkill-from-outside", "early-rank-waits-in-barrier", "healthy-torchrun")
@@ -42,9 +40,3 @@ def test_a_collector_changes_no_verdict(case: str, name: str, tmp_path: Path) ->
             path.write_text(ENVELOPES[name](arrived(text.splitlines(), host)))
     hosts = name not in WITH_HOST
     assert verdict(analyze([str(copy)]).document, hosts) == verdict(solved(SAMPLES / case).document, hosts)
-
-
-def test_a_record_without_a_time_has_the_time_of_its_line() -> None:
-    printed = peel("2026-11-20 21:02:56,633 INFO [rank1] step 15")
-    assert printed.stamp is not None
-    assert peel(json.dumps({"log": "2026-11-20 21:02:56,633 INFO [rank1] step 15\n", "stream": "stdout"})) == printed

@@ -9,17 +9,9 @@ import sys
 
 import pytest
 
-from conftest import Command, needs
+from conftest import Command, needs, table
 
-CASES = {
-    "postmortem ana": "analyze",
-    "postmortem patterns sh": "show",
-    "postmortem analyze --stri": "--strict",
-    "postmortem analyze --format par": "parquet",
-    "postmortem explain kernel-oom-killed-pro": "kernel-oom-killed-process",
-    "postmortem replay host-oom-dataloader": "host-oom-dataloader",
-    "postmortem schema br": "brief",
-}
+CASES = table("completion")["cases"]
 
 
 def test_words_are_completed() -> None:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
+from conftest import table
 from postmortem.blocks import progress
 from postmortem.blocks.counters import MARKS, form_of
 from postmortem.formats.envelope import Style, peel
 from postmortem.model import Event, Sample, Source
 
-PREFIXES = (
-    "2026-11-20 21:02:56,633 INFO [rank1] train: epoch 0 step 15 loss 2.2822",
-    "2026/11/20 09:02:56 PM | INFO     | node-b | RANK 2 | epoch 0 step 15 loss 2.3101",
-    "2026-11-20 21:02:56.633 | INFO     | trainer:fit:88 - epoch 0 step 15 loss nan",
-    "I1120 21:02:56.633000 4242 train.py:31] epoch 0 step 15 loss 2.3101",
-    "INFO:train:epoch 0 step 15 loss 1e-05",
-    '{"ts": "2026-11-20T21:02:56Z", "rank": 3, "msg": "epoch 0 step 15 loss 2.28"}',
-)
+PREFIXES = table("counters")["prefixes"]
 FORMS = {
     "iteration      100/  500000 | consumed samples:        25600 | lr: 1.5E-04": (
         "iteration # # consumed samples # lr ~", (100, 500000, 25600),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
-from conftest import SAMPLES, SCREENS, Command
+from conftest import SAMPLES, SCREENS, Command, table
 from postmortem import Options
 from postmortem import input as collect
 from postmortem.analyze import _usual
@@ -195,36 +195,17 @@ def test_no_line_is_missing_in_a_truncated_log(tmp_path: Path) -> None:
 
 def test_the_form_of_a_line_has_its_words_and_not_its_values() -> None:
     hosts = frozenset({"gpu-017", "gpu-3"})
-    for one, other in {
-        "saved /data/run-7/ckpt_120.pt": "saved /scratch/x/y/ckpt_7.pt",
-        "lr 3e-05 loss -0.25": "lr 0.0001 loss 1.75",
-        "joined none_1aqqf0dl on gpu-017:29500": "joined none_x56j5f7s on gpu-3:29411",
-        "id 6f1c0a52-91c3-4d0e-9d1a-0123456789ab": "id 0a0b0c0d-1111-2222-3333-444455556666",
-        "12%|███▎      | 12/100 [00:03<00:22]": "60%|██████    | 60/100 [00:15<00:10]",
-    }.items():
+    for one, other in table("diff")["alike"].items():
         assert alike(one, hosts) == alike(other, hosts)
     for one, other in (("loss 2.5", "loss nan"), ("using flash attention", "using eager attention"), ("fp16", "bf16")):
         assert alike(one) != alike(other)
 
 
 def test_versions_and_settings_are_read_from_lines() -> None:
-    for text, values in {
-        "NCCL version 2.21.5+cuda12.4": {"nccl": "2.21.5+cuda12.4"},
-        "PyTorch version: 2.6.0+cu124": {"torch": "2.6.0+cu124"},
-        "Python 3.11.2, transformers==4.46.1": {"python": "3.11.2", "transformers": "4.46.1"},
-        "device 0: NVIDIA H100 80GB HBM3": {"GPU": "H100 80GB HBM3"},
-        "nccl 0.52 ms, torch 1.5 GB": {},
-    }.items():
+    for text, values in table("diff")["versions"].items():
         found = settings.versions([Once(text, 0, "console")])
         assert {name: next(iter(ranks)) for name, ranks in found.items()} == values
-    for text, values in {
-        "Namespace(lr=0.1, batch_size=64, run_name='x-17')": {"lr": "0.1", "batch_size": "64"},
-        "  micro_batch_size ................................ 4": {"micro_batch_size": "4"},
-        "{'optimizer': 'adamw', 'loss': 2.1}": {"optimizer": "adamw"},
-        "gpu-1:7:9 [0] NCCL INFO NCCL_IB_HCA set by environment to mlx5_0.": {"NCCL_IB_HCA": "mlx5_0"},
-        "torchrun --nproc-per-node=8 train.py --precision bf16": {"nproc_per_node": "8", "precision": "bf16"},
-        "pid=12 port=29500 elapsed=3.2s loss=2.51234 comm=0x7f01 api_key=abcdef": {},
-    }.items():
+    for text, values in table("diff")["settings"].items():
         found = settings.settings([Once(text, 0, "console")])
         assert {name: next(iter(ranks)) for name, ranks in found.items()} == values
 

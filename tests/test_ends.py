@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from conftest import table
 from postmortem.blocks.identities import End, end_in
 
 ENDS = {
@@ -17,16 +18,7 @@ ENDS = {
     "rank 3 exited: code 139 (Segmentation fault)": End(3, 139),
     "member 1: ProcessExpired: Abnormal termination -11": End(1, -11),  # pebble
 }
-NOTHING = (
-    "rank 1 finished 12",
-    "rank 2: returned 5",
-    "rank 2 done: accuracy 93 (best)",
-    "worker 4 finished with 12 steps",
-    "rank 3 -> 1",  # of a ring, or of GPUs
-    "rank 3 status 700",
-    "step 3 of rank 1 left 20",
-    "process 1 terminated with signal SIGKILL",  # torch.multiprocessing.spawn's, which counts its own
-)
+NOTHING = table("ends")["no_ends"]
 
 
 PREFIXED = {

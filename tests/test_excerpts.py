@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from conftest import table
 from postmortem.analyze import Options, analyze
 from postmortem.blocks import read_text, signs
 from postmortem.diagnose import topics
@@ -82,34 +83,12 @@ def test_done_is_a_completion_where_it_is_the_whole_last_line(tmp_path: Path) ->
 
 
 def test_the_category_of_an_error_that_no_pattern_names() -> None:
-    for line, category in {  # of public logs and format strings
-        "NCCL error: invalid usage (run with NCCL_DEBUG=WARN for details)": "environment",
-        "[node-a:12255] PMIX ERROR: NOT-FOUND in file server/pmix_server.c at line 229": "environment",
-        "MPID_Init(441).......:  MPIR_pmi_init(110)...: PMI_Init returned 1": "rendezvous",
-        "NET/OFI Couldn't open AV. RC: -22, ERROR: Invalid argument": "network",
-        "ze error at zeCommandQueueExecuteCommandLists, code: ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY": "gpu-oom",
-        "level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)": "gpu-fault",  # torch-xpu-ops issue 2990
-        "synStatus=20 [Device already acquired] Device acquire failed.": "environment",  # tgi-gaudi issue 93
-        "line 27: cd: /home/user/state: No such file or directory": "storage",
-        "the worker caught a segmentation fault": "native-crash",
-        "RuntimeError: CUDA error: uncorrectable ECC error encountered": "gpu-hardware",
-        "RuntimeError: Detected mismatch between collectives on ranks": "collective-mismatch",
-        "RuntimeError: DataLoader worker (pid 739) is killed by signal: Killed": "external-signal",
-        "OSError: [Errno 24] Too many open files: 'part_01014.idx'": "resource-limit",
-        "RuntimeError: The total norm of order 2.0 for gradients from `parameters` is non-finite": "numerics",
-        "RuntimeError: Distributed package doesn't have NCCL built in": "environment",
-        "label 91 is outside of [0, 10)": "",
-    }.items():
+    for line, category in table("excerpts")["topics"].items():
         assert topics.of(line) == category, line
 
 
 def test_colors_without_their_escape_byte_and_margins_are_removed() -> None:
-    for printed, read in (
-        ("[36m(raylet)[0m ready", "(raylet) ready"),
-        ("#033[2m#033[33m(raylet)#033[0m ready", "(raylet) ready"),
-        ("^[[38;5;9mERROR^[[39m lost", "ERROR lost"),
-        (r"\x1b[31mERROR\x1b[m lost", "ERROR lost"),
-    ):
+    for printed, read in table("excerpts")["colors"]:
         undo = pasted.learn(f"{printed}\n{printed}\n")
         assert undo is not None and undo(printed) == read
     frame = (

@@ -6,31 +6,12 @@ import time
 
 import pytest
 
+from conftest import table
 from postmortem.blocks import faults, read_text
 
-REFUSALS = {
-    "NCCL WARN socketStartConnect: Connect to 10.0.0.5<36541> failed : No route to host": "nccl socket/connect EHOSTUNREACH peer:address",
-    "NCCL WARN Call to bind failed : Cannot assign requested address": "nccl socket/bind EADDRNOTAVAIL",
-    "NCCL WARN socketStartConnect: Connect to 169.254.3.1<41231> failed : Connection refused": "nccl socket/connect ECONNREFUSED peer:link-local",
-    "|CCL_ERROR| base_thread.cpp:36 start: error while creating thread #0 pthread_create returns 22": "oneccl thread/pthread_create EINVAL",
-    "ib_md.c:318 UCX  ERROR ibv_reg_mr(address=0x7f) failed: Cannot allocate memory : Please set": "ucx verbs/ibv_reg_mr ENOMEM",
-    "NCCL WARN Error: failed to extend /dev/shm/nccl-Zk to 33 bytes, error: No space left on device": "nccl shm/dev/shm ENOSPC path",
-    "NCCL WARN Cuda failure 1 'invalid argument'": "nccl cuda/- 'invalid argument'",
-}
-REASONS = {
-    "OSError: [Errno 27] File too large": "EFBIG",
-    "RuntimeError: write failed (28: No space left on device)": "ENOSPC",
-    "WriteFailed: could not flush shard 3: errno=122": "EDQUOT",
-    "  what():  filesystem error: cannot copy: Disk quota exceeded [/home/u/.cache]": "EDQUOT",
-    'IoError(Os { code: 28, kind: StorageFull, message: "No space left on device" })': "ENOSPC",
-    "read failed (os error 5)": "EIO",
-}
-NONE = (
-    "if you see No space left on device then raise --shm-size",  # advice
-    "ConnectionRefusedError: [Errno 111] Connection refused",  # of a peer: no library names the call
-    "step 28: loss 5",
-    "",
-)
+REFUSALS = table("faults")["refusals"]
+REASONS = table("faults")["reasons"]
+NONE = table("faults")["none"]
 
 
 def test_a_refusal_has_a_library_a_call_and_a_reason() -> None:
@@ -61,12 +42,7 @@ LAST = """[rank1]: torch.distributed.DistBackendError: NCCL error in: x.cpp:1, i
 
 
 def test_the_last_error_is_read_as_the_warning_that_it_was() -> None:
-    for error, pattern in {
-        "socketStartConnect: Connect to 10.0.0.5<36541> failed : No route to host": "nccl-peer-unreachable",
-        "Call to ibv_create_qp failed": "nccl-ibv-call-failed",
-        "Call to ibv_reg_mr failed with error Cannot allocate memory": "nccl-ibv-reg-mr-failed",
-        "Message truncated : received 1024 bytes instead of 256": "nccl-bootstrap-truncated",
-    }.items():
+    for error, pattern in table("faults")["last_errors"].items():
         found = [(e.where.line, e.rank) for e in read_text(LAST.format(error)) if e.pattern == pattern]
         assert found == [(4, 1)], pattern
 

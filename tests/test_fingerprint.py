@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conftest import ROOT, SAMPLES, solved
+from conftest import ROOT, SAMPLES, solved, table
 from postmortem import library
 from postmortem.fleet.history.pseudonyms import Keyed, hidden
 from postmortem.fleet.history.rows import row
@@ -38,19 +37,7 @@ def test_stored_values_never_change() -> None:
 
 
 def test_a_normalized_line_is_the_same_in_every_run() -> None:
-    for line, same in {
-        "ValueError: sample 67: label 4711 outside of [0, 10)": "ValueError: sample #: label # outside of [#]",
-        "norms [7.4746, 7.4746, 3.592]": "norms [#]",
-        "versions differ: {0: '2.13.0+cpu', 1: '2.12.1'}": "versions differ: [#]",
-        "rank 3 on node-b lost 10.77.0.2:58798": "rank # on @ lost @",
-        "ranks 0, 1 and 2 of [::ffff:10.77.0.2]:29500": "rank # of @",
-        "No such file: '/data/alice/part-00003.bin'": "No such file: '/'",
-        "s3://bucket/run-7/a.pt at 0x7f2734585ad8": "/ at #",
-        "grad norm 1.5e-07, loss nan": "grad norm #, loss nan",
-        "commit 9c09de6ad11a7226 of node-bb": "commit # of node-bb",
-        "KeyError: 'features'": "KeyError: 'features'",
-        "aten::add of std::out_of_range": "aten::add of std::out_of_range",
-    }.items():
+    for line, same in table("fingerprint")["normalized"].items():
         assert normalised(line, {"node-b", "x"}) == same
         assert normalised(same, {"node-b"}) == normalised(same)
     for line in ("[" * 50_000, "/" * 50_000, "1:" * 50_000, "((1" * 50_000, "\x1f\ud800", ""):  # hostile ones
@@ -87,33 +74,9 @@ def test_every_python_is_one_program() -> None:
 
 def test_samples_of_one_failure_and_of_others() -> None:
     """Out of memory has three: a rank that grows, a worker of its loader, and a vocabulary of the start."""
-    for one, other in (
-        ("host-oom-cache-of-rank-2", "oom-on-second-host"),
-        ("sigkill-from-outside", "sigkill-on-second-host"),
-        ("sigkill-from-outside", "slurm-task-killed"),  # by another launcher
-        ("swapped-collectives", "swapped-collectives-detail"),  # by stacks, and by torch itself
-        ("rank-0-started-twice", "same-rank-twice"),
-        ("bad-label-one-rank", "bad-label-spawned"),
-        ("restart-fails-three-times", "restart-meets-stale-addresses"),
-        ("decoder-segfault-in-worker", "worker-segfault-in-broken-line"),
-        ("segfault-kernel-line-only", "segfault-no-kernel-log"),  # by the kernel, and by the launcher's exit code
-        ("larger-last-batch", "larger-last-batch-detail"),  # by gloo, and by DETAIL
-    ):
+    for one, other in table("fingerprint")["same"]:
         assert of(one) == of(other), (one, other)
-    for one, other in (
-        ("oom-on-second-host", "oom-of-dataloader-worker"),
-        ("oom-on-second-host", "vocabulary-eats-master"),
-        ("oom-of-dataloader-worker", "vocabulary-eats-master"),
-        ("segfault-no-kernel-log", "aborted-after-the-end"),  # SIGSEGV is not SIGABRT
-        ("double-precision-metrics", "larger-last-batch"),  # another type, another size
-        ("bad-label-one-rank", "target-out-of-range-clock-ahead"),
-        ("checkpoint-to-slow-disk", "slow-object-store"),
-        ("early-rank-waits-in-barrier", "skipped-collective"),
-        ("segfault-no-kernel-log", "segfault-with-faulthandler"),  # which names the function
-        ("starving-loader", "tokenizer-lock-after-fork"),  # both wait for a worker; one of them for a lock
-        ("firewall-before-master", "wrong-master-address"),  # one looks for the master on its own host
-        ("left-over-allreduce", "metrics-thread-race"),  # sizes differ in the backward pass, or in a thread
-    ):
+    for one, other in table("fingerprint")["different"]:
         assert of(one) != of(other), (one, other)
 
 
@@ -177,27 +140,6 @@ def test_pairs_of_samples() -> None:
     ]
     found, wrong, missed = measured.pairs(found_in_logs)
     assert found >= 28 and wrong <= 1 and missed <= 1
-
-
-def test_pairs_are_counted() -> None:
-    known = [("a", "x", "1"), ("b", "x", "1"), ("c", "x", "2"), ("d", "y", "2"), ("e", "y", None), ("f", "y", None)]
-    assert measured.pairs(known) == (1, 1, 2 + 3)
-    merged, split = measured.confused(known)
-    assert +merged == {("x", "y"): 1} and +split == {"x": 2, "y": 3}
-
-
-def test_labeled_cases_are_counted_by_their_labels(tmp_path: Path) -> None:
-    """Two alike, one that is like no other, and one without a known cause."""
-    lines = ("KeyError: 'features'", "KeyError: 'features'", "KeyError: 'labels'", "KeyError: 'features'")
-    for case, line in zip("abcd", lines, strict=True):
-        (tmp_path / case / "logs").mkdir(parents=True)
-        (tmp_path / case / "logs" / "rank0.log").write_text(f"Traceback (most recent call last):\n{line}\n")
-    labels = tmp_path / "labels.json"
-    labels.write_text('{"a": "no features", "b": "no features", "d": null}')
-    with ThreadPoolExecutor(1) as pool:
-        known = measured.labelled(tmp_path, labels, pool)
-    assert [k[:2] for k in known] == [("a", "no features"), ("b", "no features"), ("c", "c")]
-    assert measured.pairs(known) == (1, 0, 0)
 
 
 @pytest.mark.parametrize("sample", FAILED[::12], ids=lambda p: p.name)  # the benchmark reads them all

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import ROOT
+from conftest import ROOT, table
 from postmortem.analyze import analyze
 from postmortem.blocks.flight_recorder import parse
 from postmortem.diagnose.derive.hangs import recorder
@@ -126,12 +126,7 @@ def test_groups_of_one_name_are_distinguished_by_their_ranks() -> None:
 
 
 def test_the_detail_has_the_values_on_which_ranks_have_to_agree() -> None:
-    for name, detail in (
-        ("all_reduce", "[8, 2] BFloat16"),
-        ("scatter", "[3] BFloat16"),  # only the source has an input
-        ("reduce_scatter_tensor", "[8, 2] BFloat16"),
-        ("all_to_all_single", "BFloat16"),  # each rank may send another size
-    ):
+    for name, detail in table("flight_recorder")["details"]:
         d = dump([(name, [8, 2], "scheduled")])
         d["entries"][0]["output_sizes"] = [[3]]
         (shown,) = read("fr", pickle.dumps(d, 2)).fields["pending"]  # type: ignore[misc, attr-defined]
@@ -203,6 +198,10 @@ TOGETHER: dict[str, tuple[list[dict[str, Any] | None], tuple[str, tuple[int, ...
         [in_pair(WAITING, ranks="[0, 1]"), ENDED, ENDED, ENDED],
         (BEHIND, (1,)),
     ),
+    "one is still in a collective that the others left": ([WAITS, *[dump([REDUCE] * 3)] * 3], (BEHIND, (0,))),
+    "half of them are": ([WAITS, WAITS, *[dump([REDUCE] * 3)] * 2], (BEHIND, (0, 1))),
+    "most of them are": ([WAITS, WAITS, dump([REDUCE] * 3)], None),
+    "and another one is in it, too, and done": ([WAITS, dump([REDUCE] * 2), *[dump([REDUCE] * 3)] * 2], None),
     "all agree": ([dump([REDUCE, REDUCE])] * 3, None),
 }
 
@@ -213,6 +212,22 @@ def test_the_odd_rank_of_several_dumps(name: str) -> None:
     found = together(*copy.deepcopy(dumps))
     assert (found and (found.pattern, found.odd)) == expected
     assert found is None or found.sure == (name != "a rank without a dump")
+
+
+def test_the_collective_of_a_hang_has_the_ranks_that_entered_it() -> None:
+    broadcast = dump([REDUCE, ("broadcast", [1024], "scheduled")])
+    for dumps, entered, missing in (
+        ([WAITS, WAITS, ENDED, WAITS], (0, 1, 3), (2,)),
+        ([WAITS, WAITS, broadcast, WAITS], (0, 1, 3), ()),
+        ([WAITS] * 4, (0, 1, 2, 3), ()),
+    ):
+        events = {r: read(f"fr_rank{r}", pickle.dumps(d, 2), rank=r) for r, d in enumerate(dumps)}
+        found = recorder.stuck_in(events)
+        operation = ("default_pg", 2, "nccl:all_reduce", "[1024] BFloat16", (0, 1, 2, 3))
+        assert found == (*operation, entered, missing)
+        assert [recorder.completed(e, "default_pg") for e in events.values()] == [1] * 4
+        assert recorder.completed(events[0], "other") is None
+    assert recorder.stuck_in({0: read("fr", pickle.dumps(ENDED, 2), rank=0)}) is None
 
 
 def test_the_reason_names_the_collectives() -> None:

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
+from conftest import table
 from postmortem.blocks.frames import code_line, collective_in, collective_of, is_only_printed
 
 OWN = ("/work/train.py", 41, "main")
 
 
 def test_a_librarys_frame_is_not_the_users() -> None:
-    for file in (
-        "/opt/venv/lib/python3.11/site-packages/numpy/core/fromnumeric.py",
-        "C:\\env\\lib\\site-packages\\torch\\serialization.py",
-        "C:\\Python311\\Lib\\asyncio\\events.py",
-        "pandas/_libs/parsers.pyx",
-        "uvloop/loop.pyx",
-        "<frozen importlib._bootstrap>",
-    ):
+    for file in table("frames")["libraries"]:
         assert code_line([OWN, (file, 7, "run")]) == "train.py:41", file
 
 
 def test_exceptions_in_pythons_own_cleanup_are_only_printed() -> None:
-    for file, func, passes in (
-        ("/usr/lib64/python3.9/multiprocessing/util.py", "_run_finalizers", True),
-        ("C:\\Python311\\Lib\\multiprocessing\\resource_tracker.py", "main", True),
-        ("/usr/lib/python3.12/multiprocessing/resource_sharer.py", "_ResourceSharer._serve", True),
-        ("/usr/lib/python3.12/weakref.py", "finalize._exitfunc", True),
-        ("/usr/lib64/python3.9/multiprocessing/process.py", "_bootstrap", False),
-        ("/work/util.py", "_run_finalizers", False),
-    ):
+    for file, func, passes in table("frames")["cleanups"]:
         assert is_only_printed([(file, 300, func), OWN]) is passes, file
         assert not is_only_printed([OWN, (file, 300, func)]), file
 

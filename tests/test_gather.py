@@ -44,6 +44,7 @@ def rows(archive: Path) -> dict[str, dict]:
     return {(row["file"] or row["item"]).rpartition("/")[2]: row for row in index(archive)["items"]}
 
 
+@pytest.mark.slow
 @needs("torch", "py-spy")
 def test_archives_of_a_hang_on_one_and_on_two_hosts_name_the_rank_elsewhere(tmp_path: Path, run: str) -> None:
     """Rank 0 waits in all_reduce, rank 1 in load_batch, and no line shows it. The job is killed afterwards."""

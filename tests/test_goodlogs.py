@@ -8,23 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from conftest import table
 from postmortem.analyze import Options, analyze
 
 LOGS = Path(__file__).parent / "goodlogs"
-ALARMS = {  # the alarming line of each, so that no log without a temptation is here
-    "early-stopping": "terminating training loop",
-    "frightening-warnings": "CUDA out of memory errors are retried",
-    "handled-exceptions": "RuntimeError: mat1 and mat2 shapes cannot be multiplied",
-    "hf-trainer": "did not find any unused parameters in the forward pass",
-    "lightning": "is available on your system but is not used",
-    "metrics-named-error": "val loss nan (empty split)",
-    "no-goodbye": "kill_on_oom",
-    "plain-processes": "num_timeouts=0",
-    "retries-that-succeed": "ConnectionResetError: [Errno 104] Connection reset by peer",
-    "spawn-verbose": "resource busy or locked",
-    "store-gone-at-exit-barrier": "Error waiting on exit barrier",
-    "verbose-c10d": "uv_loop_close failed",
-}
+ALARMS = table("goodlogs")["alarms"]
 
 
 def test_a_good_run_raises_no_alarm() -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 import postgres
-from conftest import ROOT, SAMPLES, Command, needs, solved
+from conftest import ROOT, SAMPLES, Command, needs, solved, table
 from postmortem.errors import HistoryError, UsageError
 from postmortem.fleet.history import command, filing, store
 from postmortem.fleet.history.place import network, place
@@ -334,14 +334,7 @@ garbage
 
 
 def test_a_network_file_system_is_recognized() -> None:
-    for path, kind in {
-        "/home/alice/fleet.db": "nfs4",
-        "/home/scratch disk/fleet.db": "",
-        "/homes/fleet.db": "",
-        "/lustre/a/b/fleet.db": "lustre",
-        "/mnt/ssh/fleet.db": "fuse.sshfs",
-        "/var/lib/fleet.db": "",
-    }.items():
+    for path, kind in table("history_store")["file_systems"].items():
         assert network(Path(path), MOUNTS) == kind, path
 
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import SAMPLES, solved
+from conftest import SAMPLES, solved, table
 from postmortem import report
 from postmortem.analyze import analyze
 from postmortem.privacy.anonymize import Anonymizer, anonymized
@@ -130,38 +130,9 @@ def clean(text: str, *hosts: str) -> str:
     return names.text(text)
 
 
-PSEUDONYMS = (
-        ("ssh alice@gpu7.cluster.example.org", "ssh user-1@host-1"),
-        ("[Errno 28] '/home/alice/exp7/ckpt.pt'; alice is over",
-     "[Errno 28] '/home/user-1/dir-1/file-1.pt'; user-1 is over"),
-        ("connect to [10.3.0.17]:29500, then 10.3.0.18, then 10.3.0.17",
-     "connect to [address-1]:29500, then address-2, then address-1"),
-        ("peer [2001:db8::1]:29500, mac 0c:42:a1:5f:00:9e", "peer [address-2]:29500, mac address-1"),
-        ("gpu7:812:812 [0] NCCL INFO Bootstrap", "host-1:812:812 [0] NCCL INFO Bootstrap"),
-        ("[default2]:2026-11-21 12:57:50 INFO step 1", "[default2]:2026-11-21 12:57:50 INFO step 1"),
-        ("failed to connect to [trainer-0.head.svc]:29500", "failed to connect to [host-1]:29500"),
-        ("s3://acme-secret/exp7/shard.bin", "s3://address-1/dir-1/file-1.bin"),
-        ("in secret_model.py:16, called by train.py:4", "in file-1.py:16, called by train.py:4"),
-        ("node-0112 node-0112.example.org node-0112: /var/log/node-0112.log node-01120 xnode-0112",
-         "host-1 host-1 host-1: /var/log/host-1.log node-01120 xnode-0112"),
-)  # fmt: skip
-KEPT = (
-    'File "/usr/lib/python3/dist-packages/torch/nn/modules/module.py", line 1511, in _call_impl',
-    "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer",
-    "Listening on 127.0.0.1:29500, ::1 and 0.0.0.0; step 812/1000, 3.5 it/s, loss 1.25 at 12:54:37.104",
-    "c10::Error, at::native, std::bad_alloc; torch 2.13.0+cpu; 0000:17:00.0",
-    "unable to allocate shared memory(shm) for file </dev/shm/torch_4220>: and/or I/O",
-)
-ADDRESSES = {
-    "Using [0]eth0:2001:db8::91<0>": "Using [0]eth0:address-1<0>",
-    "to 2001:db8:1:2:3:4:5:6:29500 and 2001:db8:1:2:3:4:5:6": "to address-1:29500 and address-1",
-    "[2001:db8::91]:29500, 2001:DB8::91, 2001:db8::91:29500": "[address-1]:29500, address-1, address-1:29500",
-    "::ffff:10.3.0.17 is 10.3.0.17": "address-1 is address-1",
-    "fe80::1%eth0 and http://[fd00::2]:80/x": "address-2 and http://[address-1]:80/dir-1",
-    "GUID 506b:4b03:00ca:7b30": "GUID address-1",
-    "12:54:37.104 c10::add at::native 0000:17:00.0 a::b": "12:54:37.104 c10::add at::native 0000:17:00.0 a::b",
-    "::1 and :: stay": "::1 and :: stay",
-}
+PSEUDONYMS = table("identities")["pseudonyms"]
+KEPT = table("identities")["kept"]
+ADDRESSES = table("identities")["addresses"]
 
 
 def test_names_become_pseudonyms_and_words_of_every_machine_remain() -> None:

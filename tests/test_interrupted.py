@@ -4,7 +4,6 @@ processes nor files are left behind."""
 from __future__ import annotations
 
 import base64
-import errno
 import itertools
 import os
 import random
@@ -251,13 +250,6 @@ def _link(path: Path) -> None:
     path.symlink_to("/etc/passwd")
 
 
-def _fail(number: int) -> Callable[[Path], None]:
-    def fail(path: Path) -> None:
-        raise OSError(number, os.strerror(number), str(path))
-
-    return fail
-
-
 FLUX: dict[str, Callable[[Path], object]] = {
     "grows": _grow,
     "shrinks": lambda path: os.truncate(path, 1000),
@@ -268,14 +260,12 @@ FLUX: dict[str, Callable[[Path], object]] = {
     "becomes a FIFO": _pipe,
     "becomes a link": _link,
     "loses its rights": lambda path: path.chmod(0),
-    "fails": _fail(errno.EIO),
-    "is lost by its file server": _fail(errno.ESTALE),
 }
 MOMENTS = ("scandir", "lstat", "open", "fstat", "pread", "close", "lseek")
 SHORT = GOOD[-3000:].partition("\n")[2]
 
 
-QUICK = ("shrinks", "rotates", "fails")
+QUICK = ("shrinks", "rotates")
 
 
 @pytest.mark.parametrize("change", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in FLUX])
@@ -298,7 +288,6 @@ def test_a_file_changes_at_any_moment(change: str, tmp_path: Path, monkeypatch: 
             assert not any("internal error" in row["reason"] for row in ledger["skipped"]), ledger
             lost = [row for row in ledger["skipped"] if row.get("lost")]
             assert not lost or document["verdict"]["outcome"] != "healthy"
-            assert lost or not (hit and moment in ("open", "pread") and change == "fails"), (moment, at)
             shutil.rmtree(logs)
             if not hit:
                 break

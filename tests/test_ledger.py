@@ -166,14 +166,6 @@ def test_members_of_a_compressed_archive_share_its_bytes_on_disk(tmp_path: Path)
     assert abs(bytes_ / size - 0.5) < 0.01, "60 kB of 120 kB, as the members are counted"
 
 
-def test_a_bomb_loses_what_was_not_read(tmp_path: Path) -> None:
-    (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(40 << 20), 1))
-    size = (tmp_path / "bomb.gz").stat().st_size
-    ledger = account(tmp_path, Limits(total=4 << 20))
-    assert 0.8 * size < rows(ledger)["bomb.gz"][0] < size
-    assert ledger.scanned == size - rows(ledger)["bomb.gz"][0]
-
-
 def test_an_unread_file_is_not_counted_as_scanned() -> None:
     """A worker that dies returns nothing, not even a reason."""
     container = Container(Path("/x"), "rank0.log", 100, "plain")

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+from conftest import table
 from postmortem.analyze import analyze
 from postmortem.blocks import read_text
 from postmortem.diagnose.numbering import numbered
@@ -42,28 +43,12 @@ def test_ranks_by_the_numbers_of_files() -> None:
 
 
 def test_other_numbers_of_files_are_no_ranks() -> None:
-    for names, world in (
-        (["node0.log", "node1.log"], 2),
-        (["attempt0.log", "attempt1.log"], 2),
-        (["p1.log", "p2.log"], None),
-        (["p0.log", "p1.log", "p2.log"], 2),
-        (["a0-p0.log", "a1-p0.log", "a0-p1.log", "a1-p1.log"], None),
-    ):
+    for names, world in table("line_owners")["no_ranks"]:
         assert ranks_of(names, world) == {}, names
 
 
 def test_prefixes_and_text_that_looks_like_them() -> None:
-    for line, rank, local in (
-        ("[rank0]:[rank2]: ValueError: x", 2, 0),
-        ("[trainer0]:[rank2]: ValueError: x", 2, 0),
-        ("[default1]:[rank3]: ValueError: x", 3, 1),
-        ("[rank0]: [rank2] is gone", 0, None),
-        ("[2/3] c++ -MMD -MF main.o.d -DTORCH_EXTENSION_NAME=fused", None, None),
-        ("[3/8] loading shards", None, None),
-        ("python -m launch --local_rank=0 --node-rank=1 train.py", None, None),
-        ("local rank: 0 ready", None, None),
-        ("rank=1 batch 8", 1, None),
-    ):
+    for line, rank, local in table("line_owners")["prefixes"]:
         assert (peel(line).rank, peel(line).local_rank) == (rank, local), line
     docker = '{"log": "2026-11-20 21:02:56,633 INFO [rank1] step 15\\n", "stream": "stdout"}'
     printed = peel("2026-11-20 21:02:56,633 INFO [rank1] step 15")
@@ -109,23 +94,7 @@ def test_heads_of_tracebacks_that_are_together_have_their_own_exceptions() -> No
     ]
 
 
-BOX = """\
-[rank1]: ╭───────────────── Traceback (most recent call last) ─────────────────╮
-[rank1]: │ /opt/train/train.py:23 in <module>                                  │
-[rank1]: │                                                                     │
-[rank1]: │   20 │   if step == 31:                                             │
-[rank1]: │ ❱ 23 main()                                                         │
-[rank1]: │                                                                     │
-[rank1]: │ /opt/train/a/folder/of/a/very/long/name/that/does/not/fit/data.py:1 │
-[rank1]: │ 0 in encode                                                         │
-[rank1]: │ ❱ 10 │   return [vocab[token] for token in line]                    │
-[rank1]: │ ╭──────── locals ────────╮                                          │
-[rank1]: │ │ at = data.py:99 in x   │                                          │
-[rank1]: │ ╰────────────────────────╯                                          │
-[rank1]: ╰─────────────────────────────────────────────────────────────────────╯
-[rank1]: ValueError: example 17 of the shard has 32 tokens, but the labels have
-[rank1]: 31
-"""
+BOX = table("line_owners")["rich_box"]
 
 
 def test_a_box_of_rich_is_a_traceback() -> None:
@@ -134,25 +103,7 @@ def test_a_box_of_rich_is_a_traceback() -> None:
     assert (event.fields["code"], event.rank, event.where.line) == ("data.py:10", 1, 14)
 
 
-TASK = """\
-(Worker pid=22891) worker 1 pid 22891 ready
-(Worker pid=22891) rank 1 batch 0 sum 3.0
-(Worker pid=22890) rank 2 batch 0 sum 3.0
-Traceback (most recent call last):
-  File "/opt/train/r.py", line 22, in <module>
-    print("results", ray.get([w.run.remote() for w in ws]))
-ray.exceptions.RayTaskError(ManifestError): ray::Worker.run() (pid=22891, ip=192.0.2.2, actor_id=a55477cc)
-                      ~~~^^^^^^^^^
-KeyError: 'price'
-
-The above exception was the direct cause of the following exception:
-
-ray::Worker.run() (pid=22891, ip=192.0.2.2, actor_id=a55477cc, repr=<r.Worker object at 0x7fdb3c0ed9d0>)
-           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-  File "/opt/train/r.py", line 11, in price
-    except KeyError as e: raise ManifestError(f"row {row['id']} of shard {s.rank} is not usable") from e
-ManifestError: row 21 of shard 1 is not usable
-"""
+TASK = table("line_owners")["ray_task"]
 
 
 def test_an_exception_that_rays_driver_shows_is_the_actors(tmp_path: Path) -> None:
@@ -172,15 +123,8 @@ def test_a_traceback_below_a_loggers_error_is_the_loggers() -> None:
 
 
 def test_a_rank_that_introduces_itself() -> None:
-    for line, found in (
-        ("rank 1 on tcp://192.0.2.7:44285 pid 17797", [(1, 17797)]),
-        ("2026-11-22 11:56:02 INFO Rank 3 (node-a) running, pid=4711", [(3, 4711)]),
-        ("vqa[15832] rank 0 up", [(0, 15832)]),
-        ("rank 1 started a data worker, pid 17797", []),
-        ("rank 1 lost its peer, pid 17797", []),
-        ("gave rank 1 of pid 17797 up", []),
-    ):
-        assert [(e.rank, e.fields["pid"]) for e in read_text(line + "\nready\n") if e.kind == "pid"] == found, line
+    for line, found in table("line_owners")["introductions"]:
+        assert [[e.rank, e.fields["pid"]] for e in read_text(line + "\nready\n") if e.kind == "pid"] == found, line
     environment = "15:19:37 slot 3 {'RANK': '0', 'WORLD_SIZE': '4', 'MASTER_PORT': '29941'}\n"
     event = next(e for e in read_text(environment) if e.kind == "identity")
     assert (event.fields["said_rank"], event.fields["world"]) == (0, 4)

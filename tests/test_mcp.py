@@ -1,4 +1,4 @@
-"""`postmortem mcp` with the SDK's own client over the pipes of a real process, on recorded runs."""
+"""`postmortem mcp` with the SDK's own client on recorded runs, in this process and over the pipes of another."""
 
 from __future__ import annotations
 
@@ -33,19 +33,28 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 Question = tuple[str, dict[str, Any]]
 
 
-def talk(*roots: Path, options: tuple[str, ...] = ()) -> Callable[[Callable[[Any], Awaitable[Any]]], Any]:
-    """Connect a client to a new server: `@talk(folder)` runs the function below it, and leaves its result."""
-    from mcp.client.client import Client
+def piped(*roots: Path) -> Any:
+    """A server of its own process, behind pipes."""
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
-    words = [*COMMAND[1:], "mcp", *options, *(word for root in roots for word in ("--root", str(root)))]
-    server = StdioServerParameters(command=COMMAND[0], args=words, env=ENVIRONMENT)
+    words = [*COMMAND[1:], "mcp", *(word for root in roots for word in ("--root", str(root)))]
+    return stdio_client(StdioServerParameters(command=COMMAND[0], args=words, env=ENVIRONMENT))
+
+
+def talk(
+    *roots: Path, history: Path | None = None, server: Callable[..., Any] | None = None
+) -> Callable[[Callable[[Any], Awaitable[Any]]], Any]:
+    """Connect a client to a new server: `@talk(folder)` runs the function below it, and leaves its result."""
+    from mcp.client.client import Client
+
+    from postmortem.fleet.mcp.roots import Roots
+    from postmortem.fleet.mcp.server import Scope, made
 
     def run(conversation: Callable[[Any], Awaitable[Any]]) -> Any:
         async def main() -> Any:
-            with Path(os.devnull).open("w") as stderr:
-                async with Client(stdio_client(server, errlog=stderr)) as client:
-                    return await conversation(client)
+            here = server(*roots) if server else made(Scope(Roots(roots), (), history and str(history)))
+            async with Client(here) as client:
+                return await conversation(client)
 
         # in a thread: after tests in a browser this one has a running loop
         with ThreadPoolExecutor(1) as beside:
@@ -54,17 +63,17 @@ def talk(*roots: Path, options: tuple[str, ...] = ()) -> Callable[[Callable[[Any
     return run
 
 
-def results(root: Path, questions: list[Question], options: tuple[str, ...] = ()) -> list[Any]:
-    @talk(root, options=options)
+def results(root: Path, questions: list[Question], history: Path | None = None) -> list[Any]:
+    @talk(root, history=history)
     async def found(client: Any) -> list[Any]:
         return [await client.call_tool(name, asked) for name, asked in questions]
 
     return list(found)
 
 
-def ask(root: Path, *questions: Question, options: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+def ask(root: Path, *questions: Question, history: Path | None = None) -> list[dict[str, Any]]:
     """Return the structured answers, after a check of their marks and their size."""
-    return [marked(result) for result in results(root, list(questions), options)]
+    return [marked(result) for result in results(root, list(questions), history)]
 
 
 def marked(result: Any) -> dict[str, Any]:
@@ -95,7 +104,7 @@ LOGS = {"paths": PATHS}
 
 
 def test_the_tools_are_declared_as_reading_only_and_every_table_can_be_read() -> None:
-    @talk(SAMPLES)
+    @talk(SAMPLES, server=piped)
     async def found(client: Any) -> tuple[Any, str, list[Any]]:
         tools = (await client.list_tools()).tools
         parts = next(t for t in tools if t.name == "details").input_schema["properties"]["part"]["enum"]
@@ -223,7 +232,7 @@ def test_reports_and_the_history_answer_without_the_logs(jobs: Path, tmp_path: P
         ("history", {"fingerprint": page["brief"]["fingerprint"]}),
         ("history", {"fingerprint": "0" * 16}),
         ("history", {"host": "node-b"}),
-        options=("--history", str(store)),
+        history=store,
     )
     (row,) = same["rows"]
     assert row["category"] == "host-oom" and "\\x1b[31mkept the graph" in row["notes"][0]
@@ -236,7 +245,7 @@ def test_a_question_does_not_create_tables(jobs: Path, tmp_path: Path) -> None:
     pytest.importorskip("sqlalchemy")
     store = tmp_path / "fleet.db"
     store.touch()
-    (result,) = results(jobs, [("history", {})], ("--history", str(store)))
+    (result,) = results(jobs, [("history", {})], store)
     refused(result, "has tables of an older postmortem")
     assert "postmortem history list" in result.content[0].text
     assert store.read_bytes() == b"" and list(tmp_path.glob("fleet.db*")) == [store]
@@ -588,7 +597,7 @@ def gone(pids: set[int]) -> bool:
 
 
 def test_a_cancelled_call_ends_its_reader_and_the_server_goes_on(slow: Path) -> None:
-    @talk(slow)
+    @talk(slow, server=piped)
     async def ended(client: Any) -> tuple[bool, float]:
         before = children(os.getpid())
         call = asyncio.create_task(client.call_tool("analyze", {"paths": ["logs.tar"]}))

@@ -17,7 +17,7 @@ import jsonschema
 import pytest
 from webhooks import Server, serving
 
-from conftest import ROOT, SAMPLES, needs, solved
+from conftest import ROOT, SAMPLES, needs, solved, table
 from postmortem import Incident, Options, analyze
 from postmortem.fleet import notify
 from postmortem.system.resources import schema
@@ -93,16 +93,7 @@ def test_any_other_address_gets_the_brief_document(server: Server, send: Send) -
 
 
 def test_the_host_or_a_prefix_chooses_the_kind() -> None:
-    for address, kind in {
-        "https://hooks.slack.com/services/T/B/x": "slack",
-        "https://acme.webhook.office.com/webhookb2/x": "teams",
-        "https://prod-1.westus.logic.azure.com:443/workflows/x?sig=y": "teams",
-        "https://events.eu.pagerduty.com/v2/enqueue?routing_key=k": "pagerduty",
-        "https://hooks.slack.com.evil.example/x": "webhook",
-        "https://nothooks.slack.com/x": "webhook",
-        "slack+https://chat.example/x": "slack",
-        "webhook+https://hooks.slack.com/x": "webhook",
-    }.items():
+    for address, kind in table("notify")["addresses"].items():
         assert notify.target(address).kind == kind, address
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import table
 from postmortem.analyze import Options, analyze
 from postmortem.cli.app import run
 from postmortem.errors import PatternError
@@ -51,35 +52,12 @@ def refused(path: Path) -> str:
     return error.value.message.partition(":")[2]
 
 
-WRONG = {
-    "  match: [{text: 'QUEUE STALLED 5', captures: {n: '5'}}]": {
-        "  match: 3": "`match` must be a list",
-        "  match: [3]": "an entry of `examples` must have only",
-        "  match: [{text: a, captures: [1]}]": "`captures` must be a mapping",
-        "  match: [{text: a, captures: 7}]": "`captures` must be a mapping",
-    },
-    "what: x": {
-        "explains: [{id: a, join: any, within_s: '9x'}]": "`within_s: 9x` is no number of seconds",
-        "explains: [{id: a, join: any, within_s: .nan}]": "`within_s: nan` is no number of seconds",
-        "explains: [{id: a, join: any, within_s: true}]": "`within_s: True` is no number of seconds",
-        "gate: 7": "`gate` must be text",
-        "variants: [{regex: a, gate: [1]}]": "`gate` must be text",
-        "sources: [[1]]": "`sources` must be a list of texts",
-        "frame: '('": "`frame` is no regular expression",
-    },
-    "regex: 'QUEUE STALLED (?P<n>\\d+)'": {
-        "regex: '('": "`regex` is no regular expression",
-        f"regex: '{'a|' * 2000}b'": "`regex` is longer than 2,000 characters",
-    },
-}
-
-
 def test_wrong_type_is_named_with_its_key(tmp_path: Path) -> None:
     own = folder(tmp_path)
-    for old, others in WRONG.items():
-        for new, message in others.items():
-            (own / "x.yaml").write_text(OWN.replace(old, new))
-            assert message in refused(own)
+    long = (OWN.splitlines()[4], f"regex: '{'a|' * 2000}b'", "`regex` is longer than 2,000 characters")
+    for old, new, message in (*table("pattern_folders")["wrong"], long):
+        (own / "x.yaml").write_text(OWN.replace(old, new))
+        assert message in refused(own)
 
 
 def test_references_and_other_documents_are_refused_in_every_encoding(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import table
 from postmortem.cli.app import run
 from postmortem.errors import UsageError
 from postmortem.library import Library, parse, regexes
@@ -78,13 +79,7 @@ def test_each_lint_finds_its_defect_and_names_a_remedy() -> None:
 
 
 def test_certain_literal_is_in_every_match() -> None:
-    for expression, literal in {
-        r"Killed process \d+ \(": "Killed process ",
-        r"(?:Watchdog|Heartbeat monitor) timed": "Watchdog",
-        r"(?:a|bc) connection (?P<how>reset|closed)": " connection ",
-        r"\d+ of(?:maybe)? \d+": " of",
-        r"(?:retries)+!": "retries",
-    }.items():
+    for expression, literal in table("patterns_lint")["literals"].items():
         assert regexes.certain_literal(expression) == literal
 
 

@@ -74,20 +74,6 @@ def test_a_pipe_and_a_folder_are_one_incident(tmp_path: Path) -> None:
     assert found["evidence"][0]["source"] == "dmesg.txt"
 
 
-def test_process_substitution(tmp_path: Path) -> None:
-    script = f'exec "$0" -m postmortem analyze <(cat {LOGS}/node-b/kernel/dmesg.txt) --format json'
-    done = subprocess.run(["bash", "-c", script, sys.executable], capture_output=True, check=False, timeout=120)
-    assert verdict(done)["evidence"][0]["source"].startswith("pipe-")
-
-
-def test_a_pipe_inside_a_folder_is_left_alone(tmp_path: Path) -> None:
-    """It may have no writer: the analysis would wait for ever."""
-    (tmp_path / "rank0.log").write_text("step 1\n")
-    os.mkfifo(tmp_path / "control")
-    skipped = analyze([str(tmp_path)]).document["ledger"]["skipped"]
-    assert [(row["path"], row["reason"]) for row in skipped] == [("control", "FIFO: not read")]
-
-
 def test_nothing_on_standard_input_is_one_sentence_with_a_next_step() -> None:
     done = piped(b"", "-")
     assert done.returncode == 3 and done.stderr.startswith(b"postmortem: standard input: no readable log")

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import ROOT, needs
+from conftest import ROOT, needs, table
 from postmortem.errors import PatternError, UsageError
 from postmortem.system import pool
 
@@ -104,12 +104,7 @@ def test_another_executor_does_the_same() -> None:
         ]  # fmt: skip
 
 
-FACTORIES = {
-    "concurrent.futures": "names no factory",
-    "no_such_module_anywhere:f": "No module named",
-    "concurrent.futures:NoSuchExecutor": "has no attribute",
-    "builtins:dict": "gave a dict, which has no `submit`",
-}
+FACTORIES = table("pool")["factories"]
 
 
 def test_a_wrong_factory_is_an_error_with_a_reason() -> None:

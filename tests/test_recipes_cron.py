@@ -51,6 +51,7 @@ def reports(data: Path) -> dict[str, float]:
     return {path.parent.name: path.stat().st_mtime for path in data.glob("postmortem/*/report.html")}
 
 
+@pytest.mark.slow
 def test_each_finished_job_is_analyzed_once(data: Path) -> None:
     age(data / "jobs" / "train 1", 60)  # it still writes
     (data / "jobs" / "train-3").mkdir()  # and this one has written nothing yet

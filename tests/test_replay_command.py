@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from conftest import SAMPLES, Command, needs, solved
+from conftest import SAMPLES, Command, needs, solved, table
 from postmortem.errors import ReplayError, UsageError
 from postmortem.replay import able, command, documents, parameters, pick, script, verify
 from postmortem.replay.catalogue import BY_ID, JOBS, SCENARIOS
@@ -166,17 +166,7 @@ def test_write_starts_nothing_and_prints_the_command(in_process: Command, tmp_pa
 
 
 def test_backend_follows_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    for gpus, asked, name, backend, nproc in (
-        (0, "auto", "slow-rank", "gloo", 4),
-        (1, "auto", "slow-rank", "gloo", 4),
-        (2, "auto", "slow-rank", "nccl", 2),
-        (8, "auto", "slow-rank", "nccl", 4),
-        (8, "gloo", "slow-rank", "gloo", 4),
-        (1, "nccl", "slow-rank", "nccl", 4),
-        (8, "auto", "shape-mismatch", "gloo", 3),
-        (1, "auto", "gpu-oom-one-rank", "gloo", 2),
-        (1, "auto", "two-ranks-one-gpu", "nccl", 2),
-    ):
+    for gpus, asked, name, backend, nproc in table("replay_command")["backends"]:
         monkeypatch.setattr(able, "gpus", lambda gpus=gpus: gpus)
         chosen = able.transport(BY_ID[name], asked, 0)
         assert (chosen.backend, chosen.nproc) == (backend, nproc)
@@ -249,16 +239,6 @@ def test_impossible_requests_are_refused_before_anything_starts(
 ) -> None:
     (tmp_path / "old.log").touch()
     monkeypatch.setattr(able, "gpus", lambda: 0)
-    for words, code, text in (
-        ("", 2, "nothing to replay"),
-        ("slow-rnk", 2, "did you mean slow-rank"),
-        ("slow-rank --set rank=9", 2, "there is no rank 9"),
-        ("firewall-drop --nproc 3", 2, "two hosts"),
-        ("slow-rank --keep .", 2, "already exists"),
-        ("wrong-interface --backend nccl", 2, "gloo's own"),
-        ("two-ranks-one-gpu --backend gloo", 2, "about backend nccl"),
-        ("slow-rank --attach none.html", 2, "none.html is no file"),
-        ("gpu-oom-one-rank", 7, "it needs an NVIDIA GPU"),
-    ):
+    for words, code, text in table("replay_command")["refused"]:
         done = in_process("replay", *words.split())
         assert done.returncode == code and text in done.stderr and "Traceback" not in done.stderr, words

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from conftest import solved
+from conftest import solved, table
 from postmortem.analyze import Options, analyze
 from postmortem.errors import NothingReadable
 
@@ -38,12 +38,7 @@ def test_a_missing_file_never_makes_an_innocent_rank_guilty(third: int, take: in
                 assert set(verdict["culprit"]["ranks"]) <= set(truth["ranks"]), (case.name, gone.name)
 
 
-OLD_KERNEL_LOG = (
-    "python3 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
-    "Memory cgroup out of memory: Killed process 3999901 (python3) total-vm:1425944kB, anon-rss:717428kB, UID:0",
-    "python3[3999902]: segfault at 300 ip 00007fe3e635f4be sp 00007ffd986459d0 error 4 in libk.so[24b]",
-    "NVRM: Xid (PCI:0000:91:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
-)
+OLD_KERNEL_LOG = table("robust")["old_kernel_log"]
 STAMPS = {"dated": "[Mon Mar  2 04:11:52 2020]", "undated": "[ 1234.567890]"}
 FAILED = [case for case in INCIDENTS if "healthy" not in case.name]
 

@@ -15,6 +15,7 @@ import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conftest import table
 from postmortem.library import Signature
 from postmortem.model import Scanned, Source
 from postmortem.scan import Engine, Limits, gate_of, joined, parts, reader, reads_from, scan, scan_part, tally
@@ -227,14 +228,7 @@ def test_a_match_in_a_long_line_is_whole_and_its_text_is_around_it() -> None:
     assert len(hit.text) == 16384 and b" exit code: 777" in hit.text
 
 
-GATES = (
-    (r"Killed process (?P<pid>\d+) \((?P<comm>[^)]*)\) total.*", r"Killed process (?:\d+) \((?:[^\n)]*)\) total"),
-    (r"\S+ lost (?P<rest>.{1,80})$", r"[^ \t\n\r\f\x0b] lost (?:.)"),
-    (r"code (?:\d{2,5})?", r"code "),
-    (r"\s*x[\s,]", r"x[ \t\f\x0b,]"),
-    (r"^Error", r"(?:^|\r)Error"),
-    (r"say \"no\"", 'say "no"'),
-)
+GATES = table("scan")["gates"]
 
 
 def test_gates_lose_names_greedy_ends_and_line_ends() -> None:

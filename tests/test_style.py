@@ -27,10 +27,12 @@ def test_ruff_format() -> None:
     assert not run("ruff", "format", "--check", ".")
 
 
+@pytest.mark.slow
 def test_mypy_strict() -> None:
     assert not run("mypy")
 
 
+@pytest.mark.slow
 def test_prose_keeps_to_the_limits_of_well_kept_libraries() -> None:
     done = subprocess.run([sys.executable, "scripts/prose.py"], cwd=ROOT, capture_output=True, text=True)
     assert not done.returncode, done.stdout

@@ -163,7 +163,6 @@ def test_each_license_is_the_declared_one() -> None:
 
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-FORMS = sorted(p for p in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml") if p.stem != "config")
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.stem)
@@ -190,14 +189,3 @@ def test_workflow_runs_the_suite_on_each_python() -> None:
     pythons = workflow["jobs"]["test"]["strategy"]["matrix"]["python"]
     assert set(sbom.PYTHONS) <= set(pythons) and f">={pythons[0]}" == PROJECT["requires-python"]
     assert workflow["jobs"]["test"]["steps"][-1]["run"] == "bash .ci/run"
-
-
-def test_issue_forms_are_complete() -> None:
-    for path in FORMS:
-        form = yaml.safe_load(path.read_text())
-        assert form["name"] and form["description"], path
-        fields = [item for item in form["body"] if item["type"] != "markdown"]
-        assert len({item["id"] for item in fields}) == len(fields)
-        assert all(item["attributes"]["label"] for item in fields)
-        assert any(item.get("validations", {}).get("required") for item in fields)
-        assert "--anonymise" in path.read_text() or "pseudonyms" in path.read_text()

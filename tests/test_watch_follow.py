@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import table
 from postmortem.errors import PathMissing
 from postmortem.library import load
 from postmortem.live.collect import here
@@ -153,15 +154,7 @@ def test_the_rhythm_of_existing_lines_is_learned(tmp_path: Path) -> None:
     assert rhythm.usual == 2.0 and max(rhythm.longest.values()) == 42.0
 
 
-@pytest.mark.parametrize(
-    ("output", "written", "expected"),
-    [
-        ("rank0.log", 50.0, True),
-        ("pipe:[77]", 200.0, True),  # whose other end is unknown
-        ("pipe:[77]", 50.0, False),  # and the log is older than the rank
-        ("other.log", 200.0, False),  # a log of another job
-    ],
-)
+@pytest.mark.parametrize(("output", "written", "expected"), table("watch_follow")["outputs"])
 def test_ranks_of_another_job_on_this_host_are_not_those_of_the_logs(
     empty: Logs, monkeypatch: pytest.MonkeyPatch, output: str, written: float, expected: bool
 ) -> None:

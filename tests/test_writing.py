@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import SAMPLES
+from conftest import SAMPLES, table
 from postmortem.cli.app import run
 from postmortem.cli.writing import Format, targets
 from postmortem.errors import UsageError
@@ -26,26 +26,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("forms", "outputs", "expected"),
-    [
-        ([], [], [("html", "postmortem-report.html")]),
-        (["md"], [], [("md", None)]),
-        (["html", "json", "md"], ["r.html", "r.json"], [("html", "r.html"), ("json", "r.json"), ("md", None)]),
-        (["json", "md"], ["r.md"], [("md", "r.md"), ("json", None)]),  # by suffix, not by place
-        (["md"], ["r.json"], [("md", "r.json")]),  # the option has priority
-        (["json", "md"], ["a.txt", "b.txt"], [("json", "a.txt"), ("md", "b.txt")]),
-        ([], ["r.html", "r.json", "e.jsonl"], [("html", "r.html"), ("json", "r.json"), ("ndjson", "e.jsonl")]),
-        (["html"], ["-"], [("html", None)]),
-        (["junit"], ["r.html", "r.md"], [("html", "r.html"), ("md", "r.md"), ("junit", None)]),
-        (["html", "md"], ["r.md"], [("md", "r.md"), ("html", "postmortem-report.html")]),
-    ],
-)
+@pytest.mark.parametrize(("forms", "outputs", "expected"), table("writing")["files"])
 def test_each_format_finds_its_file(
-    forms: list[str], outputs: list[str], expected: list[tuple[str, str | None]], here: Path
+    forms: list[str], outputs: list[str], expected: list[list[str | None]], here: Path
 ) -> None:
     found = targets([Format(form) for form in forms], outputs, ["logs"])
-    assert [(t.form.value, t.path and str(t.path)) for t in found] == expected
+    assert [[t.form.value, t.path and str(t.path)] for t in found] == expected
 
 
 @pytest.mark.parametrize(

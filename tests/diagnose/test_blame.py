@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from claims import case, claim, event, exits, pattern
+from claims import case, claim, event, exits, explains, final_line, pattern
 from postmortem.diagnose import blame
 from postmortem.diagnose.claims import Claim
 
@@ -12,15 +12,59 @@ RAISED = pattern()
 CRASH = pattern("crash", "native-crash")
 OOM = pattern("oom", "host-oom", entity="pid")
 MISMATCH = pattern("mismatch", "collective-mismatch", entity="rank")
-COMPARED = pattern("compared", "collective-mismatch", entity="rank", derived=True, strength="compared")
 
 
 # ── a line about the group ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_comparison_of_the_ranks_decides_a_mismatch() -> None:
-    root, comparison = claim(MISMATCH, ranks=(0,)), claim(COMPARED, ranks=(3,))
-    assert blame.culprits(case(ranks=range(4)), root, [root, comparison]) == (3,)
+def compared(category: str | None, **more: Any) -> Claim:
+    return claim(pattern("compared", category, entity="rank", derived=True, strength="compared"), ranks=(3,), **more)
+
+
+def test_the_comparison_of_the_ranks_decides_a_line_about_the_group() -> None:
+    """Where the line itself names ranks that differ, only a comparison of collectives is more exact."""
+    late = pattern("late", "hang", entity="rank")
+    for root, other, ranks in (
+        (claim(MISMATCH, ranks=(0,)), compared("collective-mismatch"), (3,)),
+        (claim(MISMATCH, ranks=(0,)), compared("hang"), (0,)),
+        (claim(MISMATCH), compared("hang"), (3,)),
+        (claim(late, ranks=(0,)), compared("hang"), (3,)),
+        (claim(late, ranks=(0,)), compared(None), (3,)),
+        (claim(late, ranks=(0,)), compared("storage"), (0,)),
+        (claim(late, ranks=(0,), strength="suffered"), compared("hang"), (0,)),
+        (claim(pattern("absent", "hang", entity="missing-ranks"), ranks=(0,)), compared("hang"), (0,)),
+        (claim(late, ranks=(0,)), claim(pattern("list", "storage", names_ranks_of="hang"), ranks=(1,)), (1,)),
+        (claim(RAISED, ranks=(0,)), compared("hang"), (0,)),
+    ):
+        assert blame.culprits(case(ranks=range(4)), root, [root, other]) == ranks
+
+
+def test_the_root_has_the_proof_of_the_comparison_of_its_ranks() -> None:
+    proof = [event("row", line=n) for n in (7, 8, 9)]
+    end = claim(pattern("end", None, derived=True), ranks=(3,), because="it exited")
+    found = compared("hang")
+    found = claim(found.pattern, *proof, ranks=(3,), because="it came late")
+    for root, ranks, because in (
+        (claim(MISMATCH, event(line=1), event(line=2)), (3,), "it came late"),
+        (claim(MISMATCH, event(line=1), event(line=2)), (2,), ""),
+        (claim(MISMATCH, event(line=1), event(line=2)), (), ""),
+        (claim(MISMATCH, event(line=1), strength="suffered"), (3,), ""),
+        (claim(pattern("why", "hang", says_why=True), event(line=1)), (3,), ""),
+        (claim(RAISED, event(line=1)), (3,), ""),
+    ):
+        own = blame.with_comparison(root, ranks, [root, end, found])
+        assert own.because == because and (own.strength == "compared") is bool(because)
+        assert [e.where.line for e in own.events] == ([1, 7, 8, 2] if because else [e.where.line for e in root.events])
+
+
+def test_the_first_nan_names_the_rank_of_its_loss() -> None:
+    nan = pattern("nan", "numerics", spreads=True)
+    rows = [claim(nan, event(step=str(step)), ranks=(rank,)) for rank, step in enumerate((9, 7, 7, 8))]
+    root = claim(pattern("raised-nan", "numerics"), ranks=(0, 1, 2, 3))
+    assert blame.culprits(case(ranks=range(4)), root, [root, *rows]) == (1, 2)
+    assert blame.culprits(case(ranks=range(4)), root, [root]) == (0, 1, 2, 3)
+    alone = claim(pattern("raised-nan", "numerics"), ranks=(3,))
+    assert blame.culprits(case(ranks=range(4)), alone, [alone, *rows]) == (3,)
 
 
 # ── another model ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -35,6 +79,20 @@ def params(*rows: tuple[int, int, int, int]) -> Claim:
 def test_the_minority_has_another_model() -> None:
     root = params((0, 4, 2, 6), (1, 4, 2, 6), (2, 6, 0, 4))
     assert blame.culprits(case(ranks=range(3)), root, [root]) == (2,)
+
+
+def test_a_number_without_a_rank_is_no_vote() -> None:
+    partial = [event(fields={"rank": "3", "detail": "9"}), event(fields={"ranks": "3"}), event(fields={"limit": "9"})]
+    root = params((0, 4, 2, 6), (1, 4, 2, 6))
+    assert blame.culprits(case(ranks=range(4)), claim(root.pattern, *root.events, *partial[1:]), []) == (2,)
+    assert blame.culprits(case(ranks=range(4)), claim(root.pattern, *root.events, partial[0]), []) == ()  # no majority
+
+
+def test_a_limit_of_the_job_is_of_the_ranks_that_a_comparison_names() -> None:
+    job = pattern("descriptors", "resource-limit", entity="job")
+    derived, own = (pattern(f"full{n}", "resource-limit", derived=derived) for n, derived in enumerate((True, False)))
+    for p, ranks in ((derived, (2,)), (own, ())):
+        assert blame.culprits(case(ranks=range(4)), claim(job), [claim(job), claim(p, ranks=(2,))]) == ranks
 
 
 def test_of_two_ranks_neither_is_known_to_be_right() -> None:
@@ -57,6 +115,18 @@ def test_the_kill_is_of_the_one_rank_that_another_line_on_memory_names() -> None
     assert out_of_memory(KILL, claim(OOM, ranks=(1,))) == (1,)
     assert out_of_memory(KILL, claim(OOM, ranks=(1,), role="confirms")) == (1,)
     assert out_of_memory(KILL, claim(OOM, ranks=(1,), role="context"), events=exits(r2=-9)) == (2,)
+
+
+def test_or_of_the_one_that_is_silent_or_that_the_scheduler_names() -> None:
+    raised = [claim(RAISED, ranks=(r,), role="symptom") for r in (0, 1)]
+    assert out_of_memory(KILL, *raised) == (2,)
+    assert out_of_memory(KILL, raised[0], events=[final_line(1)]) == (2,)
+    assert out_of_memory(KILL, raised[0]) == ()
+    report = claim(pattern("task", "host-oom", entity="rank", names_ranks_of="host-oom"), ranks=(0, 1), role="symptom")
+    host = pattern("step", "host-oom", entity="host")
+    assert out_of_memory(claim(host, event(speaker="scheduler")), report) == (0, 1)
+    assert out_of_memory(claim(host, event(speaker="kernel")), report) == (2,)
+    assert out_of_memory(claim(host, event(speaker="scheduler"), pids=(5,)), report) == (2,)
 
 
 def test_or_of_the_one_that_the_launcher_or_a_shell_saw_killed() -> None:
@@ -129,3 +199,56 @@ def test_ranks_with_equal_exits_own_an_error_that_is_there_several_times() -> No
     assert blame.culprits(found, root, [root, again]) == (0, 1, 2)
     assert blame.culprits(found, root, [root]) == ()
     assert blame.culprits(case(*exits(r0=1, r1=1, r2=2), ranks=range(3)), root, [root, again]) == ()
+
+
+def test_a_node_whose_launcher_lists_as_many_ranks_as_errors_has_them_all() -> None:
+    ends = [e._replace(where=e.where._replace(source="a/agent.err")) for e in exits(r0=1, r1=1)]
+    ends += [e._replace(where=e.where._replace(source="b/agent.err")) for e in exits(r2=-15, r3=-15)]
+    errors = [event("no module", "a/agent.err", n) for n in (3, 5, 7)]
+    for count, ranks in ((2, (0, 1)), (1, ()), (3, ())):
+        root = claim(pattern("absent", "environment"), *errors[:count])
+        assert blame._by_nodes(case(*ends, ranks=range(4)), root, [root]) == ranks
+    root = claim(pattern("absent", "environment"), *errors[:2])
+    assert blame._by_nodes(case(*ends[:2], ranks=range(2)), root, [root]) == ()  # these are all ranks
+
+
+def test_the_next_line_or_the_report_of_a_launcher_names_one_rank() -> None:
+    fatal = pattern("fatal", "native-crash", explains=(explains("dump", "same-rank"), explains("other")))
+    report = pattern("mpi", "native-crash", entity="rank", stands_for=("native-crash",))
+    for others, ranks in (
+        ((claim(pattern("dump", None), ranks=(2,)),), (2,)),
+        ((claim(pattern("dump", None, role="context"), ranks=(2,)),), ()),
+        ((claim(pattern("dump", None), ranks=(1, 2)),), ()),
+        ((claim(pattern("other", None), ranks=(2,)),), ()),
+        ((claim(report, ranks=(3,)),), (3,)),
+        ((claim(report, ranks=(3,)), claim(report, ranks=(1,))), ()),
+        ((claim(report, ranks=(3,), role="context"),), ()),
+    ):
+        root = claim(fatal)
+        assert blame.culprits(case(ranks=range(4)), root, [root, *others]) == ranks
+
+
+def test_the_only_rank_without_a_pid_is_that_of_an_unknown_pid() -> None:
+    root = claim(RAISED, event("actor died", pid=99))
+    for pids, ranks in (
+        ({0: 10, 2: 12}, (1,)),
+        ({0: 10, 3: 13}, ()),
+        ({2: 12}, ()),
+        ({0: 10, 2: 99}, ()),
+        ({0: 10, 1: 11}, ()),
+    ):
+        assert blame.culprits(case(ranks=range(4), pids=pids), root, [root]) == ranks, pids
+
+
+def test_the_hosts_are_those_of_the_line_or_of_the_ranks_or_of_another_line() -> None:
+    known, job = case(ranks=(0, 1), hosts={0: "node-a"}), pattern("limit", "scheduler", entity="job")
+    other = claim(RAISED, ranks=(1,), hosts=("node-c",))
+    for root, ranks, found in (
+        (claim(RAISED, hosts=("node-z",)), (0,), ["node-z"]),
+        (claim(RAISED), (0,), ["node-a"]),
+        (claim(RAISED), (1,), ["node-c"]),
+        (claim(CRASH), (1,), []),
+        (claim(job, hosts=("node-z",)), (), []),
+        (claim(job, hosts=("node-z",)), (0,), ["node-z"]),
+    ):
+        assert blame.hosts(known, root, ranks, [root, other]) == found

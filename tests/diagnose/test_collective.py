@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from conftest import SAMPLES, solved
+from conftest import SAMPLES, solved, table
 from postmortem.analyze import analyze
 from postmortem.report import summary
 
@@ -74,20 +74,6 @@ def test_of_a_subgroup_no_rank_knows_the_size(tmp_path: Path) -> None:
     assert ranks(document)[4] == "ALLREDUCE #41 of group 3(mesh_tp)" and ranks(document)[0] is None
 
 
-@pytest.mark.parametrize(
-    ("sample", "said"),
-    [
-        # a flight recorder's dump tells size and type, and gloo marks as retired what failed: 23 is not completed
-        ("skipped-collective", "all_reduce #23 in the default group, 1 Float element: 2 of 3 ranks entered, rank 1 had completed #22; timed out after 12 s"),
-        # the stacks of three ranks, and the time-out that gloo's line tells
-        ("tokenizer-lock-after-fork", "the all-reduce of backward: ranks 0, 1 entered, rank 2 did not; timed out after 8 s"),
-        # it came when rank 0 had given up: the call in its traceback is one that it came to too late
-        ("starving-loader", "the all-reduce of backward: rank 0 entered, rank 1 did not; timed out after 8 s"),
-        ("swapped-collectives-detail", "ALLREDUCE #16, 2,048 Float elements: ranks 0, 1 entered, rank 2 was in BROADCAST #16 (16 elements, Float)"),
-        ("vocabulary-late-at-barrier", "monitored_barrier: ranks 0, 1 entered, rank 2 did not; timed out after 6 s"),
-        ("host-oom-cache-of-rank-2", ""),  # nobody waited until a time-out
-        ("healthy-detail", ""),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("sample", "said"), table("collective")["samples"])
 def test_what_the_samples_were_stuck_in(sample: str, said: str) -> None:
     assert summary.collective(solved(SAMPLES / sample).document) == said

@@ -5,34 +5,11 @@ from __future__ import annotations
 import pytest
 
 from claims import event
+from conftest import table
 from postmortem.diagnose import endings
 
 
-@pytest.mark.parametrize(
-    "code, kind, expected",
-    [
-        (0, "clean", "exit code 0"),
-        (1, "own", "exit code 1"),
-        (3, "own", "exit code 3"),
-        (-9, "kill", "SIGKILL"),
-        (137, "kill", "SIGKILL"),
-        (-11, "crash", "SIGSEGV"),
-        (139, "crash", "SIGSEGV"),
-        (-6, "crash", "SIGABRT"),
-        (134, "crash", "SIGABRT"),
-        (-7, "crash", "SIGBUS"),
-        (-4, "crash", "SIGILL"),
-        (-8, "crash", "SIGFPE"),
-        (-15, "stop", "SIGTERM"),
-        (143, "stop", "SIGTERM"),
-        (130, "stop", "SIGINT"),
-        (129, "stop", "SIGHUP"),
-        (-1, "stop", "SIGHUP"),
-        (-24, "limit", "SIGXCPU"),
-        (152, "limit", "SIGXCPU"),
-        (-25, "limit", "SIGXFSZ"),
-    ],
-)
+@pytest.mark.parametrize("code, kind, expected", table("endings")["codes"])
 def test_a_code_is_the_end_of_a_process(code: int, kind: str, expected: str) -> None:
     end = endings.of(code)
     assert (end.kind, str(end)) == (kind, expected)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from claims import NOON, claim, event, explains, pattern
+from conftest import table
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.explain import account, declared
 
@@ -23,29 +24,7 @@ def effect(at: float | None = None, **more: Any) -> Claim:
     return claim(EFFECT, event("effect", file="rank9.log", at=at, host="node-a", speaker=speaker), **more)
 
 
-@pytest.mark.parametrize(
-    "join, mine, fields, words",
-    [
-        ("same-pid", {"pids": (7,)}, {"pids": (7, 8)}, "the same process"),
-        ("same-pid", {"ranks": (1,)}, {"ranks": (1,)}, "the same process"),
-        ("same-pid", {"pids": (7,)}, {"pids": (8,)}, ""),
-        ("same-pid", {}, {}, ""),  # a process has to be named
-        ("same-rank", {"ranks": (1,)}, {"ranks": (1, 2)}, "the same rank"),
-        ("same-rank", {"ranks": (1,)}, {}, "the same rank"),  # what is unknown forbids nothing
-        ("same-rank", {"ranks": (1,)}, {"ranks": (2,)}, ""),
-        ("same-host", {"hosts": ("node7",)}, {"hosts": ("node7.cluster.local",)}, "the same host"),
-        ("same-host", {"hosts": ("node7",)}, {"hosts": ("node8",)}, ""),
-        ("same-host", {}, {"hosts": ("node8",)}, "the same host"),
-        ("same-gpu", {"gpus": ("0000:48:00",)}, {"gpus": ("0000:48:00",)}, "the same GPU"),
-        ("same-gpu", {"gpus": ("0000:48:00",)}, {"gpus": ("0000:5e:00",)}, ""),
-        ("same-group", {"ranks": (1,)}, {"ranks": (2,)}, "the same process group"),
-        ("peer", {"ranks": (1,)}, {"ranks": (2,)}, "a peer"),
-        ("peer", {"ranks": (1, 2)}, {"ranks": (2,)}, ""),
-        ("peer", {"ranks": (1,)}, {"ranks": (1, 2)}, "a peer"),
-        ("peer", {}, {"ranks": (2,)}, "a peer"),
-        ("any", {}, {}, "the same job"),
-    ],
-)
+@pytest.mark.parametrize("join, mine, fields, words", table("explain")["joins"])
 def test_an_edge_needs_its_join(join: str, mine: dict[str, Any], fields: dict[str, Any], words: str) -> None:
     assert declared(cause(join, **mine), effect(**fields)) == words
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from claims import event, library, pattern, source
-from postmortem.diagnose.identity import Registry, build
+from postmortem.diagnose.identity import Registry, Strength, build
 from postmortem.diagnose.same import bus_key
 from postmortem.model import Event, Source
 
@@ -73,6 +73,25 @@ def test_a_lines_prefix_goes_before_its_file_its_local_rank_and_its_pid() -> Non
     assert reg.rank_of(other) == 2
     assert reg.rank_of(other._replace(fields={})) == 3
     assert reg.rank_of(other._replace(fields={}, pid=None)) is None
+
+
+def test_how_well_a_rank_is_known_decides() -> None:
+    reg = Registry(by_source={"s": 1, "w": 1}, strength={"w": Strength.NUMBERED}, by_local={(None, None, 0): 2})
+    reg.by_pid, reg.by_writer, reg.by_place = {7: {None: 3}}, {"pod-2": 2}, {("x", 5): 4}
+    agent = event("torch/distributed/run.py:874] failed", "x", 9, pid=7, source_kind="agent")
+    for e, rank, strength in (
+        (event(file="s", pid=7), 1, "STATED"),
+        (event(file="w"), 1, "NUMBERED"),
+        (event(file="w", pid=7), 3, "JOINED"),
+        (event(file="w", local_rank="0"), 1, "NUMBERED"),
+        (event(file="x", local_rank="0"), 2, "JOINED"),
+        (event(file="x", line=5, writer="pod-2"), 2, "NUMBERED"),
+        (event(file="x", line=5), 4, "LISTED"),
+        (agent, None, "LISTED"),
+        (agent._replace(text="a rank's own line"), 3, "JOINED"),
+        (agent._replace(source_kind="console"), 3, "JOINED"),
+    ):
+        assert reg.identify(e) == (rank, Strength[strength]), e
 
 
 # ── what is learnt ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -151,3 +170,65 @@ def test_ranks_are_those_that_spoke_where_the_size_is_not_known_or_wrong() -> No
     small = event("x", kind="identity", fields={"world": 2})
     assert known(small, who(5)).ranks == (5,)
     assert known(event("x", kind="identity", fields={"world": 99999}), who(5)).ranks == (5,)
+
+
+@pytest.mark.parametrize(
+    ("kind", "source_kind", "bound"),
+    [("identity", "agent", True), ("pid", "", True), ("exit", "", True), ("process", "", True), ("stack", "", True),
+     ("line", "console", True), ("progress", "console", True), ("line", "agent", False), ("notice", "console", False)],
+)  # fmt: skip
+def test_pids_are_read_from_lines_of_some_kinds(kind: str, source_kind: str, bound: bool) -> None:
+    line = event(kind=kind, source_kind=source_kind, rank=1, pid=77, host="a")
+    reg = known(line)
+    assert (reg.rank_of_pid(77) == 1) is bound and reg.host_of == {1: "a"}
+    assert known(line._replace(fields={"quoted": True})).host_of == {}
+    assert known(line._replace(speaker="kernel")).host_of == {}
+    assert known(line._replace(pid=1)).by_pid == {}
+
+
+def member(n: int, pid: int, of: int = 2) -> Event:
+    return event(kind="pid", file="job.log", line=n + 1, fields={"member": n, "pid": pid, "of": of})
+
+
+def test_members_that_print_their_number_are_ranks_where_there_is_one_for_each() -> None:
+    size = event(kind="identity", fields={"world": 4})
+    for events, found in (
+        ([member(0, 50), member(1, 51)], {0: [50], 1: [51]}),
+        ([member(0, 50), member(1, 50)], {}),  # one process
+        ([member(0, 50), member(1, 51, of=3)], {}),
+        ([member(1, 50), member(2, 51)], {}),
+        ([member(0, 50), member(1, 51), member(0, 52), member(1, 53)], {}),  # of loaders of two ranks
+        ([member(0, 50), member(1, 51), size], {}),
+    ):
+        assert known(*events).pids == found
+
+
+def test_local_ranks_of_a_prefix_are_ranks_where_there_are_as_many() -> None:
+    def local(n: int, host: str = "h") -> Event:
+        return event(kind="line", line=n + 1, host=host, fields={"local_rank": n})
+
+    def size(world: int) -> Event:
+        return event(kind="identity", fields={"world": world})
+
+    assert known(local(0), local(1), size(2)).by_local == {(None, "h", 0): 0, (None, "h", 1): 1}
+    for events in ([local(0), local(1), size(3)], [local(0), local(2), size(2)], [local(0), local(1, "g"), size(2)]):
+        assert known(*events).by_local == {}
+
+
+def test_an_exit_report_a_file_of_ray_and_a_number_beyond_the_world() -> None:
+    end = event(pattern="exit", fields={"local_rank": "4", "pid": "99"})
+    assert known(end).rank_of_pid(99) == 4
+    assert known(end, who(0, fields={"local_rank": 0})).rank_of_pid(99) is None
+    ray = event(file="worker-0a1b-01000000-77.err", kind="line")
+    assert known(who(3, 77), ray).by_source == {ray.where.source: 3}
+    size = event(kind="identity", fields={"world": 2})
+    assert known(size, sources=(source("rank5.log", rank=5), source("rank1.log", rank=1))).by_source == {"rank1.log": 1}
+
+
+def test_a_console_with_lines_of_others_is_not_of_the_one_rank_that_it_names() -> None:
+    named, other = event("w", "job.log", 1, "line", rank=0), event("x", "job.log", 2, "line")
+    assert known(named, other, sources=(source("job.log"),)).by_source == {}
+    said = event("I am rank 0", "job.log", 3, "identity", rank=0, fields={"said_rank": 0})
+    assert known(named, other, said, sources=(source("job.log"),)).by_source == {"job.log": 0}
+    one = event(kind="identity", file="x", fields={"world": 1})
+    assert known(named, other, one, sources=(source("job.log"),)).by_source == {"job.log": 0}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from claims import case, claim, event, exits, final_line, pattern, source
+from conftest import table
 from postmortem.diagnose.claims import Claim
 from postmortem.model import collected as items
 from postmortem.say.missing import Open, missing, recorder_settings
@@ -27,19 +28,7 @@ def wanted(category: str | None, *events: Any, **known: Any) -> list[str]:
     return [item["what"].split(" of ")[0] for item in asked(category, *events, **known)]
 
 
-@pytest.mark.parametrize(
-    "category, what",
-    [
-        ("external-signal", []),  # the sender of an interrupt is stated, and the kernel does not log that
-        ("peer-lost", ["kernel log"]),
-        ("host-oom", ["kernel log"]),
-        ("native-crash", ["a stack"]),
-        (None, []),
-        ("hang", ["flight-recorder dumps", "stacks"]),
-        ("collective-mismatch", ["flight-recorder dumps"]),
-        ("python-exception", []),
-    ],
-)
+@pytest.mark.parametrize("category, what", table("missing")["evidence"])
 def test_the_evidence_that_would_decide(category: str | None, what: list[str]) -> None:
     assert wanted(category) == what
 
@@ -60,15 +49,7 @@ def test_evidence_at_hand_is_not_requested() -> None:
     assert wanted("hang", event(kind="recorder"), event(kind="stack")) == []
 
 
-@pytest.mark.parametrize(
-    "category, code, what",
-    [
-        ("external-signal", -9, ["kernel log"]),  # the OOM killer's, or somebody's
-        ("external-signal", -15, ["system log"]),  # somebody asked this one to stop
-        ("native-crash", -11, ["kernel log", "a stack"]),
-        ("native-crash", -6, ["a stack"]),  # the kernel logs no abort
-    ],
-)
+@pytest.mark.parametrize("category, code, what", table("missing")["questions"])
 def test_the_questions_that_an_end_leaves_open(category: str, code: int, what: list[str]) -> None:
     root = claim(pattern("p", category), strength="ended")
     assert wanted(category, *exits(r1=code), root=root, named=(1,)) == what

@@ -99,9 +99,13 @@ def kill(pid: int = 9991, comm: str = "python3", p: Any = OOM, **more: Any) -> C
     return claim(p, event("Killed process", "dmesg.txt", speaker="kernel", fields=fields, **more), pids=(pid,), **own)
 
 
+CHILD = pattern("child", None, role="symptom", tells=("child",))
+
+
 def joined(c: Claim, *events: Event, pids: int = 2) -> tuple[int, ...]:
     known = {rank: 10 + rank for rank in range(pids)}
-    return foreign.joined(case(*WORK, *events, ranks=(0, 1, 2, 3), pids=known), [c])[0].ranks
+    seen = case(*WORK, *events, ranks=(0, 1, 2, 3), pids=known, patterns=[CHILD])
+    return foreign.joined(seen, [c])[0].ranks
 
 
 DEAD = exits(r1=-9)
@@ -121,3 +125,58 @@ def test_the_moment_has_to_fit() -> None:
     dated = [e._replace(at=NOON - 50, at_sigma=99.0) for e in DEAD]
     assert joined(kill(at=NOON + 3), *dated) == (1,)
     assert joined(kill(at=NOON + 20), *dated) == ()
+
+
+def test_a_kill_fits_the_only_rank_that_ended_so_or_the_parent_of_the_process() -> None:
+    child = event("a worker exited", "rank2.log", kind="pattern", pattern="child", rank=2, at=NOON + 3, at_sigma=0.1)
+    for c, events, ranks in (
+        (kill(), DEAD, (1,)),  # without a time
+        (kill(clock="boot"), DEAD, ()),  # of any day
+        (kill(comm="sshd", at=NOON + 3), DEAD, ()),
+        (kill(at=NOON - 200), DEAD, ()),  # before the job
+        (kill(at=NOON + 3, ranks=(3,)), DEAD, (3,)),
+        (kill(at=NOON + 3, p=XID), DEAD, ()),
+        (kill(at=NOON + 3), exits(r1=-9, r2=-9), ()),
+        (kill(at=NOON + 3), [child], (2,)),
+        (kill(at=NOON + 66), [child], ()),
+        (kill(at=NOON + 3), [child, child._replace(rank=1)], ()),
+        (kill(), [child], (2,)),
+        (kill(clock="boot"), [child], ()),
+    ):
+        assert joined(c, *events) == ranks, (c.event, events)
+    assert joined(kill(at=NOON + 3), *DEAD, pids=1) == ()  # most pids are unknown
+
+
+def test_a_pid_of_no_rank_and_a_kill_in_another_cgroup_are_of_other_jobs() -> None:
+    ranks = (0, 1, 2, 3)
+    for pids, c, left in (
+        ({0: 10, 1: 11}, kill(), {0: "context"}),
+        ({0: 10, 1: 11}, kill(role="confirms"), {0: "context"}),
+        ({0: 10}, kill(), {}),
+        ({0: 10, 1: 11}, kill(ranks=(1,)), {}),
+        ({0: 10, 1: 11}, kill(p=XID), {}),
+        ({0: 10, 1: 11}, claim(OOM, event(speaker="launcher")), {}),
+    ):
+        assert reduced(foreign.unknown_process, case(*WORK, ranks=ranks, pids=pids), c) == left
+    lists = [event(kind="oom-tasks", speaker="kernel", pid=pid, fields={"tasks": tasks})
+             for pid, tasks in ((100, (10, 1)), (200, (70, 1)))]  # fmt: skip
+    own = [e._replace(pid=10) for e in WORK]
+    assert reduced(foreign.in_another_cgroup, case(*own, *lists), kill(100), kill(200)) == {1: "context"}
+    assert reduced(foreign.in_another_cgroup, case(*own, *lists[1:]), kill(200)) == {}
+    assert reduced(foreign.in_another_cgroup, case(*WORK, *lists), kill(100), kill(200)) == {}
+    assert reduced(foreign.in_another_cgroup, case(*own, *lists), kill(300), kill(200, ranks=(1,))) == {}
+
+
+def test_a_loose_cause_yields_to_another_or_is_a_guess() -> None:
+    seen = case(*WORK, ranks=(0, 1))
+    for others, role, guess in (
+        ((), "cause", True),
+        ((claim(RAISED),), "context", False),
+        ((claim(RAISED, role="symptom"),), "cause", True),
+        ((claim(RAISED, strength="silent"),), "cause", True),
+    ):
+        first = foreign.doubted(seen, [UNDATED, *others], [UNDATED])[0]
+        assert (first.role, first.guess) == (role, guess)
+    (dated,) = foreign.doubted(seen, [WITHIN], [WITHIN])
+    (scheduler,) = foreign.doubted(seen, [c := kernels(speaker="scheduler")], [c])
+    assert not dated.guess and not scheduler.guess

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from claims import case, claim, event, parts, pattern
+from conftest import table
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules import reading
 from postmortem.diagnose.rules.view import Rule, View
@@ -29,17 +30,7 @@ def test_a_quoted_line_is_about_another_place() -> None:
     assert reduced(reading.quoted, raised(), claim(RAISED, event(quoted=True), role="symptom")) == []
 
 
-@pytest.mark.parametrize(
-    "type, line",
-    [
-        ("torch.distributed.DistBackendError", ""),
-        ("RendezvousTimeoutError()", ""),
-        ("RuntimeError", "[../third_party/gloo/transport/tcp/pair.cc:525] Connection closed"),
-        ("RuntimeError", "NCCL error in: …"),
-        ("RuntimeError", "ProcessGroupNCCL.cpp:12"),
-        ("RuntimeError", "TCPStore …"),
-    ],
-)
+@pytest.mark.parametrize("type, line", table("rules_reading")["exceptions"])
 def test_an_exception_of_the_collective_library_is_a_peers_silence(type: str, line: str) -> None:
     assert reduced(reading.transport, raised(type, line=line)) == [(0, "symptom")]
     assert reduced(reading.transport, raised(type, line=line, of=pattern())) == []

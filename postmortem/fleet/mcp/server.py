@@ -57,16 +57,21 @@ def _failed(loop: AbstractEventLoop, context: dict[str, Any]) -> None:
 
 async def _serve(scope: Scope) -> None:
     get_running_loop().set_exception_handler(_failed)
+    server = made(scope)
+    async with stdio_server() as (reads, writes):
+        await server.run(reads, writes, server.create_initialization_options())
+
+
+def made(scope: Scope) -> Server[Any]:
+    """A server for the folders of `scope`, not yet connected."""
     calls = Calls(scope)
-    server: Server[Any] = Server(
+    return Server(
         "postmortem",
         version=__version__,
         instructions=_file()["instructions"].format(roots=", ".join(text.line(f, 300) for f in scope.roots.folders)),
         on_list_tools=calls.list,
         on_call_tool=calls.call,
     )
-    async with stdio_server() as (reads, writes):
-        await server.run(reads, writes, server.create_initialization_options())
 
 
 class Calls:
