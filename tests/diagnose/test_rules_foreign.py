@@ -157,14 +157,14 @@ def test_a_pid_of_no_rank_and_a_kill_in_another_cgroup_are_of_other_jobs() -> No
         ({0: 10, 1: 11}, kill(p=XID), {}),
         ({0: 10, 1: 11}, claim(OOM, event(speaker="launcher")), {}),
     ):
-        assert reduced(foreign.unknown_process, case(*WORK, ranks=ranks, pids=pids), c) == left
+        assert fallen(foreign.unknown_process, case(*WORK, ranks=ranks, pids=pids), c) == left
     lists = [event(kind="oom-tasks", speaker="kernel", pid=pid, fields={"tasks": tasks})
              for pid, tasks in ((100, (10, 1)), (200, (70, 1)))]  # fmt: skip
     own = [e._replace(pid=10) for e in WORK]
-    assert reduced(foreign.in_another_cgroup, case(*own, *lists), kill(100), kill(200)) == {1: "context"}
-    assert reduced(foreign.in_another_cgroup, case(*own, *lists[1:]), kill(200)) == {}
-    assert reduced(foreign.in_another_cgroup, case(*WORK, *lists), kill(100), kill(200)) == {}
-    assert reduced(foreign.in_another_cgroup, case(*own, *lists), kill(300), kill(200, ranks=(1,))) == {}
+    assert fallen(foreign.in_another_cgroup, case(*own, *lists), kill(100), kill(200)) == {1: "context"}
+    assert fallen(foreign.in_another_cgroup, case(*own, *lists[1:]), kill(200)) == {}
+    assert fallen(foreign.in_another_cgroup, case(*WORK, *lists), kill(100), kill(200)) == {}
+    assert fallen(foreign.in_another_cgroup, case(*own, *lists), kill(300), kill(200, ranks=(1,))) == {}
 
 
 def test_a_loose_cause_yields_to_another_or_is_a_guess() -> None:
