@@ -35,7 +35,7 @@ def opened(
     page.on("request", lambda found: found.url.startswith(path.as_uri()) or pytest.fail(f"request {found.url}"))
     page.add_init_script("addEventListener('securitypolicyviolation', e => console.error(e.violatedDirective))")
     page.goto(path.as_uri() + hash_)
-    if case.timeline:
+    if case.timeline is not None:
         settled(page)
     return page
 

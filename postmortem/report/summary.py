@@ -41,13 +41,16 @@ def facts(document: view.Document) -> list[str]:
 
 
 def span(document: view.Document) -> str:
-    """Return the first and the last time of the job: `2026-11-20 13:05:01 to 13:18:45 UTC`."""
+    """Return the first and the last time of the job: `2026-11-20 13:05:01 to 13:18:45 UTC`, `until 2026-11-20 …` where
+    its beginning is not in the logs."""
     lives = view.rows(document.get("attempts"))
     times = [text.day_and_time(row.get(name)) for row in lives for name in ("begin", "end")]
     days = [(day, time.partition(".")[0]) for day, time in sorted(times) if time]
     if not days:
         return ""
     (first, begin), (last, end) = days[0], days[-1]
+    if not lives[0].get("begin"):
+        return f"until {last} {end} UTC".strip()
     until = f" to {end}" if last == first else f" to {last} {end}"
     return f"{first} {begin}{until if (first, begin) != (last, end) else ''} UTC".strip()
 
