@@ -32,7 +32,7 @@ def without(case: Path) -> Result | None:
     """Analyze a case without the patterns of its root's line; None for a case without an incident or such a line."""
     from postmortem.analyze import Options, analyze
     from postmortem.library import Library, load, read
-    from postmortem.scan import engine
+    from postmortem.scan import engine, gate_of
     from postmortem.system import pool
 
     pool.DEADLINE = 600.0  # a library of its own is compiled first
@@ -51,7 +51,7 @@ def without(case: Path) -> Result | None:
     reduced = Library(rest, f"{library.digest} without {sorted(ids)}")
     gates = _gates()
     whole, read._load = read._load, lambda extra: reduced  # type: ignore[assignment]
-    engine._gates = lambda signatures: [gates.get(s) or engine.gate_of(s) for s in signatures]
+    engine._gates = lambda signatures: [gates.get(s) or gate_of(s) for s in signatures]
     try:
         return Result(case, tuple(sorted(ids)), json.loads(json.dumps(analyze(paths, options).document)))
     finally:
