@@ -2,7 +2,7 @@
 of its root, as if the library had never seen that message. Prints how many verdicts are still exact, how many claim
 to be established and are wrong, and how many cases are called healthy.
 
-    python benchmarks/ablation.py [--wrong] sample_logs MORE_CASES...
+    python benchmarks/ablation.py [--wrong] [FOLDER_OF_CASES...]
 
 Cases without such a pattern are left out: their root is derived from several lines, or read by a generic pattern.
 """
@@ -73,7 +73,7 @@ def main() -> int:
     from goldens import cases_in, exact  # type: ignore[import-not-found]
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="+", type=Path)
+    parser.add_argument("cases", nargs="*", type=Path, default=[ROOT / "sample_logs"])
     parser.add_argument("--wrong", action="store_true", help="list the cases that are wrong")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
