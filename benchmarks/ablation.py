@@ -2,7 +2,7 @@
 of its root, as if the library had never seen that message. Prints how many verdicts are still exact, how many claim
 to be established and are wrong, and how many cases are called healthy.
 
-    python benchmarks/ablation.py [--wrong] sample_logs MORE_CASES...
+    python benchmarks/ablation.py [--wrong] [FOLDER_OF_CASES...]
 
 Cases without such a pattern are left out: their root is derived from several lines, or read by a generic pattern.
 """
@@ -32,7 +32,7 @@ def without(case: Path) -> Result | None:
     """Analyze a case without the patterns of its root's line; None for a case without an incident or such a line."""
     from postmortem.analyze import Options, analyze
     from postmortem.library import Library, load, read
-    from postmortem.scan import engine
+    from postmortem.scan import engine, gate_of
     from postmortem.system import pool
 
     pool.DEADLINE = 600.0  # a library of its own is compiled first
@@ -51,7 +51,7 @@ def without(case: Path) -> Result | None:
     reduced = Library(rest, f"{library.digest} without {sorted(ids)}")
     gates = _gates()
     whole, read._load = read._load, lambda extra: reduced  # type: ignore[assignment]
-    engine._gates = lambda signatures: [gates.get(s) or engine.gate_of(s) for s in signatures]
+    engine._gates = lambda signatures: [gates.get(s) or gate_of(s) for s in signatures]
     try:
         return Result(case, tuple(sorted(ids)), json.loads(json.dumps(analyze(paths, options).document)))
     finally:
@@ -73,7 +73,7 @@ def main() -> int:
     from goldens import cases_in, exact  # type: ignore[import-not-found]
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="+", type=Path)
+    parser.add_argument("cases", nargs="*", type=Path, default=[ROOT / "sample_logs"])
     parser.add_argument("--wrong", action="store_true", help="list the cases that are wrong")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from postmortem.diagnose import endings, liveness, outcome
+from postmortem.diagnose import endings, outcome
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, in_time
 from postmortem.diagnose.numbering import OWN_LINES
@@ -127,7 +127,7 @@ def _parts(case: Case, root: Claim, subject: str, ranks: tuple[int, ...]) -> dic
     e, end = root.event, endings.reported(root.event)
     many = len(ranks) > 1
     done = bool(ranks) and case.finished >= set(ranks) and end is not None and end.kind == "crash"
-    heard = liveness.is_alive(case) or any(x.kind in OWN_LINES for r in ranks for x in case.by_rank.get(r, ()))
+    heard = any(x.kind in OWN_LINES for r in ranks for x in case.by_rank.get(r, ()))
     return {
         "who": subject or "A process",
         "was": "were" if many else "was",

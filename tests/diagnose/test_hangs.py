@@ -182,6 +182,14 @@ def test_the_silent_rank_whose_log_is_here_never_arrived_or_vanished() -> None:
     assert comparisons._suspects(seen(waits(0, 1), by_source=files, world=4)) == []
 
 
+def test_a_stack_without_a_rank_outside_of_the_collective_is_that_of_the_silent_rank() -> None:
+    inside, outside = ({"fields": {"code": "a.py:7", "collective": c}} for c in ("all_reduce", None))
+    stacks = [event("stack", "console", n, "stack", **f) for n, f in enumerate((inside, outside, inside))]
+    assert seen(waits(0, 2), *stacks, ranks=3).rows[1].stack is stacks[1]
+    assert seen(waits(0), *stacks, ranks=3).rows[1].stack is None  # of ranks 1 and 2
+    assert seen(waits(0, 2), *stacks, stacks[1], ranks=3).rows[1].stack is None  # two threads
+
+
 @pytest.mark.parametrize(
     ("lost_at", "gave_up", "sigma", "late"),
     [

@@ -106,7 +106,9 @@ def test_a_crash_after_the_goodbye() -> None:
 def test_only_a_process_that_was_heard_printed_no_reason() -> None:
     root = raised(1, p={"headline": "{who} exited with {ending}{unsaid}"}, fields={"exitcode": 3})
     assert headline(solution(root)) == "Rank 1 exited with code 3."
-    heard = case(*steps(1, 7), ranks=(0, 1))
+    other = case(*steps(0, 7), ranks=(0, 1))
+    assert headline(solution(root, seen=other)) == "Rank 1 exited with code 3."
+    heard = case(*steps(1, 7, kind="line"), ranks=(0, 1))
     assert headline(solution(root, seen=heard)) == "Rank 1 exited with code 3 and printed no reason."
 
 

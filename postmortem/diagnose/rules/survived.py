@@ -28,7 +28,7 @@ OF_RANKS = ("self", "rank", "missing-ranks")
 def went_on(view: View) -> Iterator[Defeat]:
     """A rank without a reported end that worked or finished below its failure handled it."""
     for at, claim in view.numbered():
-        if not _may_be_handled(view.case, claim):
+        if not _may_be_handled(view.case, claim) or _ended_a_thread(view, claim):
             continue
         anyone = claim.pattern.survivable == "anyone"
         rank = None if anyone else _rank_that_continues(view.case, claim)
@@ -51,6 +51,17 @@ def _may_be_handled(case: Case, claim: Claim) -> bool:
     # glibc's message on a common console has no rank: the lines below it are the other ranks'
     crashed = claim.pattern.category == "native-crash" and bool(case.ended("crash"))
     return bool(claim.ranks) or not (crashed or claim.pattern.survivable == "never")
+
+
+def _ended_a_thread(view: View, claim: Claim) -> bool:
+    """Whether an exception ended a thread of a rank for which others then waited until a timeout: the rank worked on
+    with what the thread had prepared."""
+    waited = view.case.ranks_of(c.event for c in view.claims if c.tells("wait"))
+    return (
+        _first_function(claim.event) == "_bootstrap_inner"
+        and bool(waited and claim.ranks)
+        and waited.isdisjoint(claim.ranks)
+    )
 
 
 def _rank_that_continues(case: Case, claim: Claim) -> int | None:

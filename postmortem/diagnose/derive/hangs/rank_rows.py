@@ -146,7 +146,18 @@ def table(case: Case, claims: Sequence[Claim]) -> Table:
         rank = case.rank_of(c.event)
         if c.accuses and c.speaker != "kernel" and rank in rows:
             _add_claim(rows[rank], c)
+    _add_nameless(case, rows)
     return Table(case, claims, rows)
+
+
+def _add_nameless(case: Case, rows: Mapping[int, Row]) -> None:
+    """Of stacks that all ranks print on one console, the one outside of a collective is that of the only rank that
+    does not complain."""
+    silent = [row for row in rows.values() if row.silent]
+    nameless = [e for e in case.of_kind("stack") if case.rank_of(e) is None and not e.fields.get("child")]
+    outside = [e for e in nameless if not e.fields.get("collective")]
+    if len(silent) == len(outside) == 1 < len(nameless):
+        silent[0].stack = silent[0].stack or outside[0]
 
 
 def _while_dying(e: Event, death: Event | None, gave_up: Collection[int]) -> bool:
