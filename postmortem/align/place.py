@@ -151,7 +151,8 @@ def refilled(events: Sequence[Event], known: Mapping[Line, Moment]) -> dict[Line
     _fill_gaps(events, at, sigma)
     times = dict(fits)
     for e, moment, error in zip(events, at, sigma, strict=True):
-        if e.clock == "none" and moment is not None and (moment, error) != (e.at, e.at_sigma):
+        known_better = e.at is not None and e.at_sigma != UNBOUNDED and e.at_sigma <= error  # by stamps of other lines
+        if e.clock == "none" and moment is not None and not known_better and (moment, error) != (e.at, e.at_sigma):
             times[e.where.source, e.where.line] = moment, error
     return times
 
