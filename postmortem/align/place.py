@@ -175,7 +175,8 @@ def refilled(events: Sequence[Event], known: Mapping[Line, Moment]) -> dict[Line
     _fill_gaps([e.where.source for e in events], [e.where.line for e in events], stamped, at, sigma)
     times = dict(fits)
     for e, moment, error in zip(events, at.tolist(), sigma.tolist(), strict=True):
-        if e.clock == "none" and moment == moment and (moment, error) != (e.at, e.at_sigma):
+        known_better = e.at is not None and e.at_sigma != UNBOUNDED and e.at_sigma <= error  # by stamps of other lines
+        if e.clock == "none" and moment == moment and not known_better and (moment, error) != (e.at, e.at_sigma):
             times[e.where.source, e.where.line] = moment, error
     return times
 

@@ -43,7 +43,7 @@ def headline(solution: Solution) -> str:
 
 
 def _failure(solution: Solution, root: Claim) -> str:
-    time = next(filter(None, (clock_time(e.at, e.at_sigma) for e in root.events)), "")
+    time = next((clock_time(e.at, e.at_sigma) for e in root.events if e.at is not None), "")
     if root.strength == "suffered":
         return f"{_suffered(solution, root)}{time}, and the cause is not in these logs."
     text = _sentence(solution, root, time)
