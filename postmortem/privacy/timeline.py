@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from postmortem.model import Event
-from postmortem.privacy.redact import SHORTEST, Redactor
+from postmortem.privacy.learned import SHORTEST
+from postmortem.privacy.redact import Redactor
 
 PROSE = 8  # characters of a field that may hold more than a word
 
