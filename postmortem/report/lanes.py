@@ -203,7 +203,7 @@ def _lane_keys(document: view.Document, sources: Iterable[Source]) -> tuple[Lane
     identical behavior together, by host or over all hosts."""
     found = view.part(view.part(document, "verdict"), "culprit")
     culprits = {rank for rank in found.get("ranks") or [] if isinstance(rank, int)}
-    group = {view.whole(item.get("rank")): f"{item.get('state')} {item.get('group')}" for item in view.rows(document.get("ranks"))}
+    group = {rank: f"{item.get('state')} {item.get('group')}" for rank, item in view.by_rank(document)}
 
     def alone(host: str, rank: int | None) -> Key:
         return (host, "" if rank is None else f"{rank}")
@@ -227,7 +227,7 @@ def _lanes(
     document: view.Document, found: Mapping[Source, list[Row]], named: LaneKey, span: float, decisive: Place
 ) -> list[Lane]:
     """Return the lanes by host; the host's own lane first, its ranks by number."""
-    state = {view.whole(item.get("rank")): str(item.get("state")) for item in view.rows(document.get("ranks"))}
+    state = {rank: str(item.get("state")) for rank, item in view.by_rank(document)}
     hatched = refused(document)
     members: dict[Key, list[Row]] = {}
     for source, rows in found.items():

@@ -88,6 +88,11 @@ def rows(value: object) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list | tuple) else []
 
 
+def by_rank(document: Document) -> list[tuple[int | None, dict[str, Any]]]:
+    """Return the rows of the rank table with their ranks."""
+    return [(whole(item.get("rank")), item) for item in rows(document.get("ranks"))]
+
+
 def part(document: Document, name: str) -> dict[str, Any]:
     """Return the mapping under `name`, or an empty one."""
     value = document.get(name)
@@ -189,8 +194,7 @@ def proofs(document: Document) -> list[Proof]:
     verdict = part(document, "verdict")
     cited = rows(verdict.get("evidence"))
     named = {whole(item.get("rank")) for item in cited}
-    ranks = ((whole(item.get("rank")), item) for item in rows(document.get("ranks")))
-    state = {rank: STATES[oddness(item)] for rank, item in ranks if rank in named}
+    state = {rank: STATES[oddness(item)] for rank, item in by_rank(document) if rank in named}
     first = "cause" if verdict.get("outcome") in ("incident", "recovered") else ""
     return [
         _proof(index, item, (first if index == 0 else "") or state.get(whole(item.get("rank")), "unknown"))
@@ -233,7 +237,7 @@ def steps(document: Document, key: str = "chain") -> list[Step]:
     items = rows(document.get(key))
     found = proofs(document)
     places = {known(item.get("id")): f"{place}" for place, item in enumerate(items, 1)}
-    hosts = {whole(item.get("rank")): known(item.get("host")) for item in rows(document.get("ranks"))}
+    hosts = {rank: known(item.get("host")) for rank, item in by_rank(document)}
     return [_step(item, found, places, hosts) for item in items]
 
 
