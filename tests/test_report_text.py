@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -196,6 +198,28 @@ def test_every_output_renders_a_document_without_values() -> None:
         for name in ("html", "markdown", "json", "terminal", "verbose"):
             assert getattr(report, f"render_{name}")(Case(document))
         assert report.card(document)
+
+
+def shapes(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of each part of a document, of lists those of the first item."""
+    if path:
+        yield path
+    for key in list(value) if isinstance(value, dict) else range(min(1, len(value))) if isinstance(value, list) else ():
+        yield from shapes(value[key], (*path, key))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["brief", "terminal", "verbose", "markdown"])
+def test_no_output_trusts_the_types_of_a_document(name: str) -> None:
+    """Anyone may have written a report that is shown again."""
+    document = json.loads(report.render_json(load("oom")))
+    for path in shapes(document):
+        part = reduce(lambda value, key: value[key], path[:-1], document)
+        usual = part[path[-1]]
+        for wrong in ([], "x", {"a": [{}]}, 10**30, float("inf"), [None]):
+            part[path[-1]] = wrong
+            assert getattr(report, f"render_{name}")(Case(document)), (path, wrong)
+        part[path[-1]] = usual
 
 
 def test_numbers_are_written_as_people_write_them() -> None:

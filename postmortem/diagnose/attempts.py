@@ -87,7 +87,7 @@ def _units(events: Sequence[Event], sources: Sequence[Source]) -> Units:
     for s in sources:
         *above, name = s.path.split("/")[depth:]
         top = above[0] if above and not _OF_ATTEMPT.fullmatch(above[0]) else ""
-        job = _JOB_OF_FILE.match(name)
+        job = _JOB_OF_FILE.match(name) if len(name) < 256 else None
         unit = where[s.path] = units.setdefault((top, s.run or (job["job"] if job else None)), _Unit())
         unit.sources.append(s)
         if s.rank is not None:

@@ -16,7 +16,7 @@ from postmortem.model import Event, Source
 from postmortem.model.digits import whole
 
 _NUMBER = re.compile(r"(?<!\d)\d{1,5}(?!\d)")
-_WORD = re.compile(r"([A-Za-z]*)[ =:#._-]{0,2}$")
+_WORD = re.compile(r"([A-Za-z]{0,40})[ =:#._-]{0,2}$")
 _ALONE = re.compile(r"\W*[A-Za-z]+[ =:#._-]{0,2}\d{1,5}\b")  # no pod's name, which has its job's in front
 NAMELESS = "writer"  # the numbers of writers without a word beside them (see blocks/envelope)
 _RANKS = frozenset(["r", "rk", "rank", "global", "proc", "process", "p"])

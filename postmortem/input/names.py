@@ -96,7 +96,7 @@ def _stream(path: str) -> str | None:
 
 
 def _is_job(part: str) -> bool:
-    return _REGEXES["job"].match(part) is not None and not _REGEXES["address"].match(part)
+    return len(part) < 256 and _REGEXES["job"].match(part) is not None and not _REGEXES["address"].match(part)
 
 
 @lru_cache(maxsize=4096)

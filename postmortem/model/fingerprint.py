@@ -27,7 +27,7 @@ FEWEST = 3  # letters of a host's name that is removed from a line
 _PATH = re.compile(r"(?:[A-Za-z][\w+.-]{1,12}:/|~|\.{0,2})(?:/[^\s/'\"<>()\[\]{},;]{1,255}){1,64}/?")
 _V6 = r"(?<![\w:])(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}(?:\.\d{1,3}){0,3}(?![\w:])"
 _ADDRESS = re.compile(rf"\[?(?:{_V6}|(?:\d{{1,3}}\.){{3}}\d{{1,3}})\]?(?::\d+)?")
-_RANK = re.compile(r"(?i)\b(?:local_)?ranks?\s*[:=#]?\s*\d+(?:\s*(?:,|and|-|–)\s*\d+)*")
+_RANK = re.compile(r"(?i)\b(?:local_)?ranks?\s{0,8}[:=#]?\s{0,8}\d+(?:\s{0,8}(?:,|and|-|–)\s{0,8}\d+)*")
 _HEX = re.compile(r"\b0x[0-9a-fA-F]+\b|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{6,}\b")
 _NUMBER = re.compile(r"[-+]?\d[\d_.]*(?:[eE][-+]?\d+)?")
 _LIST = re.compile(r"[\[({][^\[\](){}]*#[^\[\](){}]*[\])}]")

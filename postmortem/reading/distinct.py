@@ -36,7 +36,7 @@ PACED = 256  # lines of a chunk that are searched for a step and its time
 HEAD = 2000  # lines of a file that may print settings
 LOOKBACK = 400  # lines before one that are searched for the last step
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
-_WITH_DIGIT = re.compile(rb"[\w.+-]*0[\w.+-]*")
+_WITH_DIGIT = re.compile(rb"(?<![\w.+-])[\w.+-]*0[\w.+-]*")
 _LABEL = re.compile(rb"(?:\[(?:default|rank)\d+\]:?)+|\d{1,5}: |\[\d+\]<std")
 
 Owner = Callable[[Event], int | None]

@@ -198,7 +198,7 @@ def _numbered(values: Sequence[Any], number: Callable[[Any], int]) -> bytes:
 
 
 def _lanes(document: view.Document, counts: Sequence[tuple[LaneKey, int]]) -> dict[str, Any]:
-    states = {item.get("rank"): view.STATES[view.oddness(item)] for item in view.rows(document.get("ranks"))}
+    states = {rank: view.STATES[view.oddness(item)] for rank, item in view.by_rank(document)}
     refused = lanes.refused(document)
     hosts = _Numbers()
     found = [

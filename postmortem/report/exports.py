@@ -176,7 +176,7 @@ def render_trace(incident: view.Incident) -> str:
             f'"name":{dumped(name)},"cat":{severity},"args":{{"text":{dumped(text.line(row.text, 400))},'
             f'"where":{dumped(row.address)},"severity":{severity},"uncertainty_s":{dumped(row.sigma)}}}}}'
         )
-    states = {item.get("rank"): view.known(item.get("state")) for item in view.rows(document.get("ranks"))}
+    states = {rank: view.known(item.get("state")) for rank, item in view.by_rank(document)}
     slices = [
         *(_meta("process_name", pid, 0, text.line(host, 120) or "no host") for host, pid in processes.items()),
         *(_meta("thread_name", pid, tid, f"rank {tid - 1}" if tid else "host") for pid, tid in times),

@@ -178,7 +178,7 @@ def decisive(document: view.Document) -> tuple[Place, int | None]:
     """Return the place of the decisive line, and its rank: a kernel line names a pid, the verdict its rank."""
     verdict = view.part(document, "verdict")
     evidence = view.rows(verdict.get("evidence"))
-    ranks = [rank for rank in view.part(verdict, "culprit").get("ranks") or [] if isinstance(rank, int)]
+    ranks = view.numbers(view.part(verdict, "culprit").get("ranks"))
     if not evidence or verdict.get("outcome") == "healthy":
         return ("", None), None
     place = (view.known(evidence[0].get("source")), view.whole(evidence[0].get("line")))
@@ -203,7 +203,7 @@ def _lane_keys(document: view.Document, sources: Iterable[Source]) -> tuple[Lane
     identical behavior together, by host or over all hosts."""
     found = view.part(view.part(document, "verdict"), "culprit")
     culprits = {rank for rank in found.get("ranks") or [] if isinstance(rank, int)}
-    group = {item.get("rank"): f"{item.get('state')} {item.get('group')}" for item in view.rows(document.get("ranks"))}
+    group = {rank: f"{item.get('state')} {item.get('group')}" for rank, item in view.by_rank(document)}
 
     def alone(host: str, rank: int | None) -> Key:
         return (host, "" if rank is None else f"{rank}")
@@ -227,7 +227,7 @@ def _lanes(
     document: view.Document, found: Mapping[Source, list[Row]], named: LaneKey, span: float, decisive: Place
 ) -> list[Lane]:
     """Return the lanes by host; the host's own lane first, its ranks by number."""
-    state = {item.get("rank"): str(item.get("state")) for item in view.rows(document.get("ranks"))}
+    state = {rank: str(item.get("state")) for rank, item in view.by_rank(document)}
     hatched = refused(document)
     members: dict[Key, list[Row]] = {}
     for source, rows in found.items():

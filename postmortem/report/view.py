@@ -101,6 +101,11 @@ def rows(value: object) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list | tuple) else []
 
 
+def by_rank(document: Document) -> list[tuple[int | None, dict[str, Any]]]:
+    """Return the rows of the rank table with their ranks."""
+    return [(whole(item.get("rank")), item) for item in rows(document.get("ranks"))]
+
+
 def part(document: Document, name: str) -> dict[str, Any]:
     """Return the mapping under `name`, or an empty one."""
     value = document.get(name)
@@ -225,9 +230,7 @@ def proofs(document: Document) -> list[Proof]:
     verdict = part(document, "verdict")
     cited = rows(verdict.get("evidence"))
     named = {whole(item.get("rank")) for item in cited}
-    state = {
-        item.get("rank"): STATES[oddness(item)] for item in rows(document.get("ranks")) if item.get("rank") in named
-    }
+    state = {rank: STATES[oddness(item)] for rank, item in by_rank(document) if rank in named}
     first = "cause" if verdict.get("outcome") in ("incident", "recovered") else ""
     return [
         _proof(index, item, (first if index == 0 else "") or state.get(whole(item.get("rank")), "unknown"))
@@ -272,7 +275,7 @@ def steps(document: Document, key: str = "chain") -> list[Step]:
     items = rows(document.get(key))
     found = proofs(document)
     places = {known(item.get("id")): f"{place}" for place, item in enumerate(items, 1)}
-    hosts = {item.get("rank"): known(item.get("host")) for item in rows(document.get("ranks"))}
+    hosts = {rank: known(item.get("host")) for rank, item in by_rank(document)}
     return [_step(item, found, places, hosts) for item in items]
 
 
@@ -365,7 +368,7 @@ def oddness(item: Mapping[str, Any]) -> int:
 
 def offset(value: object) -> str:
     """Return a clock's offset with its sign. Kernel clocks count from the boot, so their offset is a date."""
-    if not isinstance(value, int | float):
+    if not isinstance(value, int | float) or not abs(value) < 1e11:  # which no calendar has
         return "unknown"
     if abs(value) > 1e8:
         return f"boot at {text.utc(abs(value), '%Y-%m-%d')} {text.clock(abs(value))} UTC"
