@@ -43,7 +43,9 @@ def facts(document: view.Document) -> list[str]:
 def span(document: view.Document) -> str:
     """Return the first and the last time of the job: `2026-11-20 13:05:01 to 13:18:45 UTC`."""
     lives = view.rows(document.get("attempts"))
-    times = [text.day_and_time(row.get(name)) for row in lives for name in ("begin", "end")]
+    stamps = [row.get(name) for row in lives for name in ("begin", "end")]
+    stamps += [row.get("first_seen") for row in view.rows(document.get("processes"))]
+    times = map(text.day_and_time, stamps)
     days = [(day, time.partition(".")[0]) for day, time in sorted(times) if time]
     if not days:
         return ""
