@@ -65,7 +65,7 @@ examples: .venv/.dev  ## render reports/examples/ anew, and the picture in the R
 
 docs: .venv/.dev  ## the documentation site, into build/site; a dead link fails
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
-	@echo "to read it, with its search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site"
+	@echo "to read it, with its search: build/site/index.html"
 
 # Bad releases are mostly found and withdrawn within a week. Torch and the parts of its CUDA builds are left out, see
 # [tool.uv.pip] of pyproject.toml.

@@ -346,3 +346,9 @@ def test_the_page_reads_in_a_browser(tmp_path: Path, browser: Browser, width: in
     assert view.evaluate("document.documentElement.scrollWidth") <= width
     assert view.evaluate("getComputedStyle(document.querySelector('.badge')).borderRadius") == "5px"
     assert view.locator("#only-b figure").count() == 1
+
+
+def test_the_cause_is_shown_once_on_a_terminal(in_process: Command) -> None:
+    a, b = (SAMPLES / name / "logs" for name in ("healthy-torchrun", "bad-label-one-rank"))
+    shown = " ".join(in_process("diff", a, b).stdout.split())
+    assert shown.count("where A ended well") == 1 and "Rank 2 raised ValueError" in shown

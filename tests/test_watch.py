@@ -161,6 +161,14 @@ def test_one_process_without_threads_or_open_files_that_ctrl_c_ends(tmp_path: Pa
     assert process.returncode == 130 and "Traceback" not in err and all(states)
 
 
+def test_logs_of_a_job_that_is_gone_lead_to_analyze(tmp_path: Path, job: str) -> None:
+    (tmp_path / "rank0.log").write_text("step 1\nstep 2\n[rank0]: ValueError: bad label\n")
+    with watching(tmp_path, job, "--once", "--interval", "1") as process:
+        assert process.stderr
+        first = process.stderr.readline()
+    assert "no processes here" in first and "postmortem analyze" in first
+
+
 @pytest.mark.slow
 @needs("torch")
 def test_on_a_terminal_the_rows_are_redrawn_and_the_cursor_comes_back(tmp_path: Path, job: str) -> None:

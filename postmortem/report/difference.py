@@ -44,7 +44,8 @@ def _terminal(found: Comparison, width: int, color: bool) -> str:
     for side, name in NAMES:
         page.field(name, [f"{text.line(found[side]['path'], 200)}  {text.sentence(_outcome(found[side]), 80)}"])
     rows = found["differences"]
-    page.field("differs", [text.sentence(row["text"], 300) for row in rows if row["matters"]][:SHOWN])
+    differs = [row for row in rows if row["matters"] and not (row["kind"] == "verdict" and _names_cause(found))]
+    page.field("differs", [text.sentence(row["text"], 300) for row in differs][:SHOWN])
     for side, name in reversed(NAMES):
         page.field(f"only {name}", [_line(line) for line in found["lines"] if line["only_in"] == side][:3])
     page.field("chance", [text.sentence(row["text"], 300) for row in rows if _by_chance(row)][:4])
@@ -52,6 +53,11 @@ def _terminal(found: Comparison, width: int, color: bool) -> str:
     page.field("lacks", [text.sentence(row["text"], 300) for row in lacks][:4])
     page.field("unknown", [text.sentence(item, 300) for item in found["uncompared"]])
     return page.text()
+
+
+def _names_cause(found: Comparison) -> bool:
+    """Return whether the headline has the verdict of B, which the row of the outcomes would repeat."""
+    return str(found["b"]["headline"]).rstrip(".") in found["headline"]
 
 
 def _outcome(side: Mapping[str, Any]) -> str:

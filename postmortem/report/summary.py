@@ -44,7 +44,9 @@ def span(document: view.Document) -> str:
     """Return the first and the last time of the job: `2026-11-20 13:05:01 to 13:18:45 UTC`, `until 2026-11-20 …` where
     its beginning is not in the logs."""
     lives = view.rows(document.get("attempts"))
-    times = [text.day_and_time(row.get(name)) for row in lives for name in ("begin", "end")]
+    stamps = [row.get(name) for row in lives for name in ("begin", "end")]
+    stamps += [row.get("first_seen") for row in view.rows(document.get("processes"))]
+    times = map(text.day_and_time, stamps)
     days = [(day, time.partition(".")[0]) for day, time in sorted(times) if time]
     if not days:
         return ""

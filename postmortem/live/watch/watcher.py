@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from postmortem import blocks
+from postmortem.blocks.signs import has_error
 from postmortem.errors import PostmortemError, UsageError
+from postmortem.formats.lineform import gist
 from postmortem.library import load
 from postmortem.live.run.journal import JOURNAL, make_folder
 from postmortem.live.watch import activity, board, hang_folder
@@ -178,8 +180,11 @@ class Watch:
         }[judge.state]
         phase = f", {judge.phase}" if judge.phase else ""
         here = f"{plural(len(self.local.found), 'rank')} on this host"
+        rows = list(self.board.rows.values())
         if self.local.several and not self.local.found:
             here = "several jobs on this host: name one with --job"
+        elif not self.local.found and any(has_error(gist(row.line)) for row in rows):
+            here = f"no processes here, and the last lines are errors; run: postmortem analyze {shlex.join(self.paths)}"
         facts: dict[str, Any] = {
             "state": judge.state,
             "phase": judge.phase or None,
@@ -187,7 +192,6 @@ class Watch:
             "patience_s": round(patience, 1),
             "ranks_here": len(self.local.found),
         }
-        rows = list(self.board.rows.values())
         self.screen.show_round(rows, now, f"{state}{phase} ({here})", facts, force=self.options.once)
 
     def _hang(self, now: float) -> bool:
