@@ -11,19 +11,10 @@ from typing import Any
 import pytest
 from recipe_runs import KUBERNETES, TRAIN, Container, containers, environment, manifests, pod
 
-from conftest import needs
+from conftest import needs, table
 
 JOBS = ("job.yaml", "sidecar.yaml", "analysis.yaml")
-# The schemas are generated without the enums that the API server checks.
-ENUMS = {
-    "restartPolicy": {"Never", "OnFailure", "Always"},
-    "completionMode": {"Indexed", "NonIndexed"},
-    "terminationMessagePolicy": {"File", "FallbackToLogsOnError"},
-    "medium": {"", "Memory"},
-    "clusterIP": {"None"},
-    "accessModes": {"ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"},
-    "drop": {"ALL"},
-}
+ENUMS = {name: {*words} for name, words in table("recipes_kubernetes")["enums"].items()}
 
 
 @needs("kubernetes_validate")

@@ -195,8 +195,20 @@ def test_every_output_renders_a_document_without_values() -> None:
         {key: [dict.fromkeys(i) for i in value] if isinstance(value, list) else value for key, value in full.items()},
     ]
     for document in thin:
-        for name in ("html", "markdown", "json", "terminal", "verbose"):
-            assert getattr(report, f"render_{name}")(Case(document))
+        for name in [
+            "html",
+            "markdown",
+            "json",
+            "terminal",
+            "verbose",
+            "github",
+            "csv",
+            "ndjson",
+            "trace",
+            "junit",
+            "brief",
+        ]:
+            assert isinstance(getattr(report, f"render_{name}")(Case(document)), str)
         assert report.card(document)
 
 

@@ -13,6 +13,7 @@ import pytest
 from run_jobs import wait_for
 
 from postmortem.analyze import analyze
+from conftest import table
 from postmortem.blocks import read_text
 from postmortem.live import proc
 from postmortem.live.run.journal import Journal
@@ -123,15 +124,7 @@ def test_a_requested_dump_has_rank_time_and_reason() -> None:
 
 
 def test_silence_is_compared_with_the_rhythm_of_the_job(tmp_path: Path) -> None:
-    for case, (growths, now, long) in enumerate(
-        (
-            ([34, 40, 44, 48, 52, 56], 200, True),
-            ([34, 40, 44, 48, 52, 56], 100, False),  # 44 s: an evaluation
-            ([34, 40, 44, 48, 52, 100], 300, False),  # it was as silent before
-            ([0, 40, 44], 900, False),  # its rhythm is unknown: it may print into a file of its own
-            ([], 900, False),
-        )
-    ):
+    for case, (growths, now, long) in enumerate(table("run_journal")["silences"]):
         folder = tmp_path / str(case)
         folder.mkdir()
         quiet = Quiet(folder, -30)

@@ -232,3 +232,12 @@ def test_a_console_with_lines_of_others_is_not_of_the_one_rank_that_it_names() -
     assert known(named, other, said, sources=(source("job.log"),)).by_source == {"job.log": 0}
     one = event(kind="identity", file="x", fields={"world": 1})
     assert known(named, other, one, sources=(source("job.log"),)).by_source == {"job.log": 0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "source_kind", "fields", "found"),
+    [("line", "console", {}, {1: {"a"}}), ("progress", "json-lines", {}, {1: {"a"}}), ("identity", "console", {}, {1: {"a"}}),
+     ("notice", "console", {}, {}), ("line", "agent", {}, {}), ("line", "console", {"local_rank": 1}, {})],
+)  # fmt: skip
+def test_lines_of_a_rank_claim_it_for_their_process(kind: str, source_kind: str, fields: Any, found: Any) -> None:
+    assert known(event("x", "a.log", 1, kind, rank=1, source_kind=source_kind, fields=fields)).claims == found
