@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from run_jobs import wait_for
 
-from postmortem.analyze import analyze
 from conftest import table
+from postmortem.analyze import analyze
 from postmortem.blocks import read_text
 from postmortem.live import proc
 from postmortem.live.run.journal import Journal
