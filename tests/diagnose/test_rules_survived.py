@@ -45,9 +45,11 @@ def test_a_rank_works_on_with_what_its_dead_thread_prepared() -> None:
     thread = raised(rank=1, frames=(("threading.py", 1045, "_bootstrap_inner"), ("train.py", 7, "prefetch")))
     waits = [claim(pattern("w", "hang", role="symptom", tells=("wait",)), event(rank=r), ranks=(r,)) for r in (0, 1)]
     later = {"events": [worked(rank=1)], "ranks": (0, 1)}
-    assert fallen(survived.went_on, thread, waits[0], **later) == {}
+    assert reduced(survived.went_on, thread, waits[0], **later) == {}
     assert (
-        fallen(survived.went_on, thread, **later) == fallen(survived.went_on, thread, *waits, **later) == {0: "context"}
+        reduced(survived.went_on, thread, **later)
+        == reduced(survived.went_on, thread, *waits, **later)
+        == {0: "context"}
     )
 
 
