@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from conftest import ROOT, solved
 from postmortem import blocks as parsers
 from postmortem import reading, report, scan
-from postmortem.align import Timeline
 from postmortem.analyze import Options, analyze
 from postmortem.blocks import torchrun, traceback
 from postmortem.cli.app import run
@@ -207,11 +206,6 @@ def test_a_section_that_fails_costs_itself(
     if module is not terminal:
         assert "please report it" in page
     assert 'id="postmortem-incident"' in page
-
-
-def test_no_timeline_is_still_a_timeline() -> None:
-    assert Timeline((), ()).columns() == [() for _ in range(11)]
-    assert report.render_ndjson  # the outputs read it by columns
 
 
 HALVES = {

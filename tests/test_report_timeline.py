@@ -113,10 +113,6 @@ def test_refused_clocks_are_hatched() -> None:
     assert svg.draw(picture(case)).count("url(#tl-hatch)") == 5  # node-a and its four ranks
 
 
-def test_without_the_events_there_is_a_picture_of_the_evidence() -> None:
-    assert "<svg" in report.render_html(Case(load("oom").document))
-
-
 def test_the_table_of_key_events_has_each_kind_once() -> None:
     moments = lanes.moments(read_events(load("oom")))
     assert [m.time for m in moments] == sorted(m.time for m in moments)
