@@ -116,10 +116,3 @@ def test_a_whole_folder_with_known_clocks(tmp_path: Path, scenario: str) -> None
     if scenario == "oom":
         boot = next(c for c in document["clocks"] if c["kind"] == "boot" and c["host"] == truth.victim.name)
         assert abs(-boot["offset_s"] - truth.victim.boot + shared) < 3 * boot["uncertainty_s"]
-
-
-def test_the_generator_repeats_itself(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        write(tmp_path / name, seed=84)
-    a = {p.relative_to(tmp_path / "a"): p.read_bytes() for p in (tmp_path / "a").rglob("*") if p.is_file()}
-    assert a == {p.relative_to(tmp_path / "b"): p.read_bytes() for p in (tmp_path / "b").rglob("*") if p.is_file()}

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from conftest import ROOT, solved
 from postmortem import blocks as parsers
 from postmortem import reading, report, scan
-from postmortem.align import Timeline
 from postmortem.analyze import Options, analyze
 from postmortem.blocks import torchrun, traceback
 from postmortem.cli.app import run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from claims import NOON, case, claim, event, exits, final_line, parts, pattern, steps
+from claims import NOON, case, claim, event, exits, final_line, parts, pattern, source, steps
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules import foreign
@@ -180,3 +180,30 @@ def test_a_loose_cause_yields_to_another_or_is_a_guess() -> None:
     (dated,) = foreign.doubted(seen, [WITHIN], [WITHIN])
     (scheduler,) = foreign.doubted(seen, [c := kernels(speaker="scheduler")], [c])
     assert not dated.guess and not scheduler.guess
+
+
+def test_rows_about_several_jobs_are_strange_unless_one_is_this_job() -> None:
+    def row(job: int, line: int, kind: str = "scheduler") -> Event:
+        return event(f"{job}  train  gpu  proj  64 TIMEOUT 0:0", "sacct.txt", line, source_kind=kind)
+
+    rows, own = [row(990, 3), row(992, 4)], event("CANCELLED", "a.log", 9, job_id="992")
+    console, table = source("slurm-990.out"), source("sacct.txt")
+    for events, sources, strange in (
+        (rows, (table,), 2), (rows, (table, console), 0), ([*rows, own], (table,), 0), (rows[:1], (table,), 0),
+        ([row(990, 3, "console"), row(992, 4, "console")], (table,), 0), ([*rows, event("no row", "s", 9)], (), 2),
+    ):  # fmt: skip
+        assert len(foreign._strange_rows(case(*events, sources=sources))) == strange
+    names = (
+        "python3",
+        "pt_main",
+        "pt-elastic",
+        "ray::A",
+        "vllm",
+        "sglang::s",
+        "torchrun",
+        "Train.py",
+        "main",
+        "sshd",
+        "",
+    )
+    assert [n for n in names if not foreign.is_program(event(comm=n))] == ["sshd", ""]
