@@ -107,7 +107,10 @@ def parse_headless(excerpt: Excerpt) -> Iterator[Event]:
             return  # it is part of a traceback above, of which the block has read it
         frames, kind = [], "exception" if _is_last(excerpt, line) else "uttered"
         line = line.with_body(named)
-    event = _event(excerpt, _Reading(line.number, line, frames))
+    reading = _Reading(line.number, line, frames)
+    below = excerpt.behind(line.number) if _REGEXES["caught"].search(line.envelope.body) else iter(())
+    all(_take(reading, x, x.envelope.body) for x in takewhile(lambda x: x.text.strip(), below))
+    event = _event(excerpt, reading)
     yield event._replace(kind=kind, fields={**event.fields, "headless": True})
 
 

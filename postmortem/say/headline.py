@@ -18,11 +18,12 @@ from postmortem.diagnose.claims import Claim, in_time
 from postmortem.diagnose.numbering import OWN_LINES
 from postmortem.diagnose.rules import survived
 from postmortem.diagnose.solution import Solution, Victims
-from postmortem.diagnose.wording import capital, clock_time, listed, ranks_text
+from postmortem.diagnose.wording import INHERITED, capital, clock_time, listed, ranks_text
 from postmortem.formats.lineform import gist
 from postmortem.library import regexes
 from postmortem.library.titles import entitled, inside
 from postmortem.model import Event
+from postmortem.model.digits import number
 from postmortem.privacy import cut
 from postmortem.system import forms
 
@@ -43,7 +44,7 @@ def headline(solution: Solution) -> str:
 
 
 def _failure(solution: Solution, root: Claim) -> str:
-    time = next((clock_time(e.at, e.at_sigma) for e in root.events if e.at is not None), "")
+    time = clock_time(*next((_moment(e) for e in root.events if e.at is not None), (None, 0.0)))
     if root.strength == "suffered":
         return f"{_suffered(solution, root)}{time}, and the cause is not in these logs."
     text = _sentence(solution, root, time)
@@ -52,6 +53,12 @@ def _failure(solution: Solution, root: Claim) -> str:
         whom = "it" if len(solution.ranks) == 1 else "them"
         return f"{text}{_effects(solution.victims, text).replace('timed out', f'timed out waiting for {whom}', 1)}."
     return f"{text}{_effects(solution.victims, text)}."
+
+
+def _moment(e: Event) -> tuple[float | None, float]:
+    """When an event was. A time-out is as long after the last line with a stamp, so that one is not its time."""
+    waited = number(e.fields.get("timeout_ms")) or 0
+    return None if e.at_sigma >= INHERITED and waited > INHERITED * 1000 else e.at, e.at_sigma
 
 
 def in_short(solution: Solution) -> str:

@@ -21,7 +21,8 @@ NEAR = 60  # lines: c10d's warning with its C++ frames is above the agent's trac
 FAR = 12  # lines: ranks that wait for a dead one print no more
 CHAIN = 5  # lines between the tracebacks of a chain
 BATCH = ("scheduler", "kubernetes", "host-memory", "signals")  # families of patterns about the end of a whole job
-RUNNERS = ("_bootstrap_inner", "_bootstrap", "main")  # an exception from here on ended a thread or a program
+# an exception from here on ended a thread or a program; torch raises that of a DataLoader worker anew
+RUNNERS = ("_bootstrap_inner", "_bootstrap", "main", "_worker_loop")
 OF_RANKS = ("self", "rank", "missing-ranks")
 
 
