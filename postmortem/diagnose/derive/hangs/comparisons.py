@@ -182,18 +182,25 @@ def silence(table: Table) -> Claim | None:
         return None
     others, rows = ranks_text(table.complaining), [table.rows.get(r) or Row(r) for r in suspects]
     if not table.waiting and not any(c.pattern.category == "collective-mismatch" for c in table.claims):
-        proof = [row.last for row in rows] + [table.rows[r].lost for r in table.complaining]
-        error = _last_error(rows[0]) if len(rows) == 1 else None
-        if error is not None:
-            because = f"{ranks_text(suspects)} logged `{message(error.text)}`, and {others} lost the connection"
-            return table.make("rank-gave-up", suspects, [error, *proof], because)
-        because = f"{ranks_text(suspects)} fell silent, and {others} lost the connection"
-        return table.make("rank-vanished", suspects, proof, because)
+        return _vanished(table, rows, f"{others} lost the connection")
     stack = rows[0].stack
     where = f" (it was at {_code(stack)})" if stack else ""
     proof = [row.stack or row.last for row in rows] + [table.rows[r].proof for r in table.complaining]
     because = f"{others} reported an error, {ranks_text(suspects)} did not{where}"
     return table.make("rank-never-arrived", suspects, proof, because)
+
+
+def _vanished(table: Table, rows: Sequence[Row], effect: str) -> Claim | None:
+    """Silent ranks that the others lost, with the last line of a single one."""
+    ranks = [row.rank for row in rows]
+    proof = [row.last for row in rows] + [table.rows[r].lost for r in table.complaining]
+    error = _last_error(rows[0]) if len(rows) == 1 else None
+    if error is not None:
+        because = f"{ranks_text(ranks)} logged `{message(error.text)}`, and {effect}"
+        return table.make("rank-gave-up", ranks, [error, *proof], because)
+    last = rows[0].last_lines if len(rows) == 1 else []
+    after = f" after `{message(last[0].text)}`" if last else ""
+    return table.make("rank-vanished", ranks, proof, f"{ranks_text(ranks)} fell silent{after}, and {effect}")
 
 
 def _last_error(row: Row) -> Event | None:
