@@ -21,7 +21,7 @@ LOGS = ("console", "agent", "json-lines")  # kinds of source in which a job writ
 ATTEMPT_KINDS = ("line", "progress", "identity", "exception", "crash", "finished", "pattern", "exit")
 Copy = tuple[str, str, int | None]
 Key = tuple[str, str | None]  # top folder, torchrun's run folder or the job's number before a file's rank
-_JOB_OF_FILE = re.compile(r"(?P<job>[^/]*\d[^/]*?)[-_.]+rank[-_.]?\d+[^/]*$")  # j100-rank0.log
+_JOB_OF_FILE = re.compile(r"(?=[^/]{1,255}$)(?P<job>[^/]*\d[^/]*?)[-_.]+rank[-_.]?\d+[^/]*$")  # j100-rank0.log
 _OF_ATTEMPT = re.compile(r"attempt_\d{1,4}")  # torchrun's folder of one attempt, beside the launcher's log
 SLACK_S = 1.0
 
@@ -87,7 +87,7 @@ def _units(events: Sequence[Event], sources: Sequence[Source]) -> Units:
     for s in sources:
         *above, name = s.path.split("/")[depth:]
         top = above[0] if above and not _OF_ATTEMPT.fullmatch(above[0]) else ""
-        job = _JOB_OF_FILE.match(name) if len(name) < 256 else None
+        job = _JOB_OF_FILE.match(name)
         unit = where[s.path] = units.setdefault((top, s.run or (job["job"] if job else None)), _Unit())
         unit.sources.append(s)
         if s.rank is not None:

@@ -17,7 +17,7 @@ from postmortem.errors import HistoryError, UsageError
 from postmortem.fleet.history.place import Place
 
 DAY_S = 86_400.0
-TABLES = ("alembic_version", "incidents", "involved", "notes")
+TABLES = ("incidents", "involved", "notes")
 
 
 def beside(file: Path, suffix: str) -> Path:
@@ -62,28 +62,27 @@ def damage(store: sqlite3.Connection, how: str = "quick_check") -> str:
     return "" if found == "ok" else " ".join(found.split())[:200]
 
 
-def repair(at: Place) -> tuple[int, int]:
-    """Make a store of the copy and of the rows of the damaged one that can be read; return the number of incidents,
-    and of those that the copy did not have. The damaged one is put aside."""
+def restore(at: Place) -> None:
+    """Put a damaged store aside, and its copy, if that is whole, in its place."""
     if at.file is None:
         raise UsageError(f"{at.shown} is no file", "repair is for SQLite")
     aside, copy = beside(at.file, "damaged"), beside(at.file, "backup")
     for suffix in ("", "-wal", "-shm"):
         with suppress(FileNotFoundError):
             at.file.with_name(at.file.name + suffix).replace(aside.with_name(aside.name + suffix))
-    from postmortem.fleet.history.store import opened
-
     with suppress(sqlite3.Error), closing(sqlite3.connect(f"{copy.as_uri()}?mode=ro", uri=True)) as old:
         if copy.exists() and not damage(old):
             create(at.file)
             with closing(sqlite3.connect(at.file)) as target:
                 old.backup(target)
-    with opened(str(at.file), make=True):  # creates missing tables
-        pass
-    with closing(sqlite3.connect(at.file)) as new:
-        before = _count(new)
+
+
+def salvage(file: Path) -> tuple[int, int]:
+    """Add the rows of the damaged store that can be read; return the number of incidents, and of those added."""
+    with closing(sqlite3.connect(file)) as new:
+        before, aside = _count(new), beside(file, "damaged")
         with suppress(sqlite3.Error), closing(sqlite3.connect(f"{aside.as_uri()}?mode=ro", uri=True)) as old:
-            for table in TABLES[1:]:
+            for table in TABLES:
                 _take(new, old, table)
         new.commit()
         return _count(new), _count(new) - before

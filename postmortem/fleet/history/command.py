@@ -126,7 +126,9 @@ def check(where: str | None, repair: bool) -> str:
     """Return how many incidents a SQLite store has. Raise HistoryError if it is damaged, unless it is repaired."""
     at = place(_named(where))
     if repair:
-        count, more = backup.repair(at)
+        backup.restore(at)
+        with opened(at.shown, make=True):  # creates missing tables
+            count, more = backup.salvage(at.file) if at.file else (0, 0)
         return f"{at.shown}: {text.plural(count, 'incident')}, {more} of them from the damaged file, which is put aside"
     with opened(_named(where), reads=True) as store:
         count = len(store.rows())

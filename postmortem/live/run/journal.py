@@ -12,6 +12,7 @@ import secrets
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -74,5 +75,6 @@ class Journal:
 
     def close(self) -> None:
         if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+            file, self._file = self._file, -1
+            with suppress(OSError):
+                os.close(file)

@@ -6,6 +6,7 @@ quiet.look(now); quiet.report(now)
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 LEAST_S = 60.0
@@ -24,7 +25,10 @@ class Quiet:
         self._grown = 0
 
     def look(self, now: float) -> None:
-        grew = sum(file.stat().st_mtime_ns for file in self._files if file.exists())
+        grew = 0
+        for file in self._files:
+            with suppress(OSError):
+                grew += file.stat().st_mtime_ns
         if grew != self._grew:
             if self._grown:  # before its first line a job may take any time
                 self._longest = max(self._longest, now - self._since)

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,13 @@ def holds_logs(folder: Path) -> bool:
     except OSError:
         return False
     finally:
-        shutil.rmtree(trial, ignore_errors=True)
+        remove(trial)
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder as far as that is possible: `ignore_errors` does not ignore all of them."""
+    with suppress(OSError):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def version(command: Sequence[str], path: str | None = None) -> tuple[int, int] | None:

@@ -9,7 +9,6 @@ import errno
 import os
 import resource
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
@@ -81,7 +80,7 @@ def execute(command: Sequence[str], options: Options) -> int:
 
 def _remove(folder: Path | None) -> None:
     if folder:
-        shutil.rmtree(folder, ignore_errors=True)
+        switches.remove(folder)
         with suppress(OSError):
             folder.parent.rmdir()  # if it is empty
 
@@ -110,7 +109,10 @@ def _run(command: Sequence[str], options: Options, folder: Path | None) -> tuple
             return False, _not_started(command[0], cause)
     added = {}
     if folder:
-        added = switches.environment(os.environ, folder, command, options.off, any(s.tty for s in streams))
+        try:
+            added = switches.environment(os.environ, folder, command, options.off, any(s.tty for s in streams))
+        except Exception as error:
+            print_line(f"no diagnostics are switched on: {ours(error)}")
     facts: dict[str, object] = {"command": list(command), "cwd": "", "pid": os.getpid(), "switched_on": added}
     with suppress(OSError):  # the folder may have been removed
         facts["cwd"] = str(Path.cwd())

@@ -1,0 +1,114 @@
+"""What we add never changes a job: the same job alone, under `run` and with the hook ends and prints the same way, leaves
+the same files and no process; also where each of our own writes fails."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_jobs import environment, wrapped
+from test_fault_injection import C, Faults
+
+from conftest import ROOT, needs
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="`postmortem run` is for Linux")
+HOOKS = ROOT / "postmortem" / "live" / "hooks"
+RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "PYTHONFAULTHANDLER": ""}  # which `run` documents
+
+SHELL = {
+    "exit code": "echo out; echo err >&2; exit 42",
+    "signal": "kill -USR2 $$",
+    "binary without a line end": r"printf '\001\377\000half'; exit 1",
+    "input": "read x; echo got $x; cat",
+    "closed streams": "exec >&- 2>&-; exit 5",
+    "no reader": "yes | head -1; exit 3",
+    "much output": "seq 200000; exit 9",
+    "files": "mkdir -p a/b; echo 1 > a/b/c; umask; ulimit -n; exit 1",
+    "orphan": "(sleep 0.3; echo late > late) & exit 2",
+}
+PYTHON = {
+    "exception": "print('step 1'); 1/0",
+    "chain": "try:\n 1/0\nexcept Exception as e:\n raise ValueError('label') from e",
+    "no text": "class E(Exception):\n def __str__(self): raise RuntimeError('no')\nraise E()",
+    "exit in a thread": "import threading\nt = threading.Thread(target=lambda: 1/0); t.start(); t.join(); raise SystemExit(7)",
+    "ctrl-c": "raise KeyboardInterrupt",
+    "own hook": "import sys\nsys.excepthook = lambda *a: (print('mine'), sys.stdout.flush())\n1/0",
+    "fork": "import os\npid = os.fork()\nif not pid: 1/0\nprint(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))",
+    "pool": "import multiprocessing as m\nwith m.get_context('fork').Pool(2) as p: print(p.map(abs, [-1, 2]))\nexit(4)",
+    "helper": "import subprocess, sys\nprint(subprocess.run([sys.executable, '-c', '1/0'], stderr=-1).returncode)",
+    "again": "import os, sys\nif len(sys.argv) < 2: os.execv(sys.executable, [sys.executable, '-c', '1/0', 'x'])",
+    "descriptors": "import os\nos.closerange(3, 256); r, w = os.pipe(); os.dup2(w, 200); os.write(200, b'x'); print(r, os.read(r, 1)); exit(6)",
+    "abort": "import os; os.abort()",
+    "exit at once": "import os; print('lost'); os._exit(8)",
+    "last words": "import atexit; atexit.register(print, 'bye'); 1/0",
+}  # fmt: skip
+JOBS = {name: ["sh", "-c", code] for name, code in SHELL.items()}
+JOBS |= {name: [sys.executable, "-c", code] for name, code in PYTHON.items()}
+
+
+def outcome(folder: Path, words: list[str], env: dict[str, str]) -> dict[str, Any]:
+    """Return what others see of a job."""
+    work = folder / "work"
+    work.mkdir(parents=True)
+    done = subprocess.run(words, cwd=work, env=env, input=b"typed\nmore\n", capture_output=True, timeout=60)
+    err = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith(b"postmortem: ")]
+    files = sorted(str(path.relative_to(work)) for path in work.rglob("*") if path.name != "late")
+    return {"code": done.returncode, "out": done.stdout, "err": b"".join(err), "files": files}
+
+
+def ways(folder: Path, words: list[str], **env: str) -> dict[str, dict[str, Any]]:
+    alone = environment(**RANK, **env)
+    hook = {"PYTHONPATH": os.pathsep.join([str(HOOKS), str(ROOT)]), "POSTMORTEM_HOOK": str(folder / "hook")}
+    (folder / "hook").mkdir()
+    return {
+        "alone": outcome(folder / "alone", words, alone),
+        "run": outcome(folder / "run", wrapped(folder, *words), alone),
+        "hook": outcome(folder / "hooked", words, alone | hook),
+    }
+
+
+@pytest.mark.parametrize("name", [*list(JOBS)[:1], *(pytest.param(n, marks=pytest.mark.slow) for n in list(JOBS)[1:])])
+def test_a_job_is_the_same_alone_under_run_and_with_the_hook(tmp_path: Path, name: str) -> None:
+    found = ways(tmp_path, JOBS[name])
+    assert found["run"] == found["alone"] and found["hook"] == found["alone"]
+    assert not [
+        p for p in Path("/proc").glob("[0-9]*/cwd") if str(tmp_path) in _link(p) and "late" not in JOBS[name][-1]
+    ]
+
+
+def _link(path: Path) -> str:
+    try:
+        return str(path.readlink())
+    except OSError:
+        return ""
+
+
+@needs("cc")
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [(call, getattr(errno, name)) for call in ("write", "open") for name in ("ENOSPC", "EIO", "EROFS", "EMFILE")]
+    + [(call, errno.EIO) for call in ("close", "rename", "fstat", "stat", "unlink", "mkdir")],
+)
+def test_each_call_on_our_own_files_may_fail(tmp_path: Path, call: str, error: int) -> None:
+    """The folder of the run and of the hook, from the k-th call on."""
+    library, state = tmp_path / "failing.so", tmp_path / "state"
+    build = ["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(C), "-ldl", "-w"]
+    subprocess.run(build, check=True, timeout=120)
+    expected = outcome(tmp_path / "alone", JOBS["chain"], environment(**RANK))
+    state.write_bytes(bytes(Faults.STATE.size))
+    with state.open("r+b") as file:
+        shared = mmap.mmap(file.fileno(), Faults.STATE.size)
+    env = environment(**RANK, LD_PRELOAD=str(library), FAULT_STATE=str(state))
+    for at in (1, 2, 3, 5, 8):
+        folder = tmp_path / str(at)
+        shared[:] = Faults.STATE.pack(0, at, error, True, 0, call.encode(), str(folder / "runs").encode())
+        assert outcome(folder, wrapped(folder, *JOBS["chain"]), env) == expected, at
+        if not Faults.STATE.unpack(shared[:])[4]:
+            break
