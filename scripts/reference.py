@@ -38,7 +38,9 @@ def walk(command: Any, context: typer.Context) -> Iterator[tuple[Any, typer.Cont
 
 def commands() -> list[tuple[Any, typer.Context]]:
     """Return all commands, with Typer's plain help in place of the boxes."""
-    found = list(walk(cli.root(), typer.Context(cli.root(), info_name="postmortem")))
+    found = list(
+        walk(cli.root(), typer.Context(cli.root(), info_name="postmortem", help_option_names=["-h", "--help"]))
+    )
     for command, context in found:
         command.rich_markup_mode = None
         context.obj = {}

@@ -42,8 +42,7 @@ History = Annotated[
 Anonymise = Annotated[
     bool,
     typer.Option(
-        "--anonymize",
-        "--anonymise",
+        *ANONYMIZE,
         help="Replace hosts, users, addresses and paths by pseudonyms.",
         rich_help_panel=OUTPUT,
     ),
@@ -51,8 +50,7 @@ Anonymise = Annotated[
 AnonymiseMap = Annotated[
     Path | None,
     typer.Option(
-        "--anonymize-map",
-        "--anonymise-map",
+        *(f"{name}-map" for name in ANONYMIZE),
         metavar="FILE",
         help="Anonymize, and write the mapping to FILE.",
         rich_help_panel=OUTPUT,

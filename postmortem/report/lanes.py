@@ -10,7 +10,6 @@ always has its own.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,8 +22,6 @@ BINS = 300
 REACH = 7200.0  # seconds around the decisive line in which errors belong to the same failure
 GAP = 2 * 86400.0  # seconds without an event that may be between two parts of one job
 FEW = 0.05  # share of all events up to which those beyond such a gap have wrong times
-_PREFIX = re.compile(r"^(\s*\[[^\]]*\]:?)*\s*")
-_DIGITS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 Source = tuple[str, int | None]  # host and rank
 Key = tuple[str, ...]  # the property that all events of a lane share
 LaneKey = Callable[[str, int | None], Key]

@@ -15,7 +15,7 @@ NOTIFY = "POSTMORTEM_NOTIFY"  # environment variable: the default of --notify
 _DAYS = ("today", "yesterday", "now")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _AGO = re.compile(r"(?P<n>[0-9]{1,6}) ?(?P<unit>[smhdw])(?:ec(?:ond)?s?|in(?:ute)?s?|(?:ou)?rs?|ays?|eeks?)?(?: ago)?")
-_NAMELESS = ("log", "logs", "out", "output", "outputs", "results", "tmp", "data", "home", "root", "mnt", "scratch")
+_NAMELESS = re.compile(r"(?i)(?:logs?|out(?:puts?)?|results?|te?mp|data|home|root|mnt|scratch)")
 
 
 def folder(path: Path) -> Path:
@@ -32,7 +32,7 @@ def folder_of(paths: Sequence[str]) -> str | None:
     if len(paths) > 1 or not path.exists():
         return None
     parts = (path if path.is_dir() else path.parent).resolve().relative_to("/").parts
-    name = next((part for part in reversed(parts) if part.lower() not in _NAMELESS), None)
+    name = next((part for part in reversed(parts) if not _NAMELESS.fullmatch(part)), None)
     return name if name and name.isprintable() and name != Path.home().name else None
 
 
