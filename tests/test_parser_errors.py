@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from conftest import ROOT, solved
 from postmortem import blocks as parsers
 from postmortem import reading, report, scan
+from postmortem.align import Timeline
 from postmortem.analyze import Options, analyze
 from postmortem.blocks import torchrun, traceback
 from postmortem.cli.app import run
@@ -186,10 +187,10 @@ def test_a_step_that_fails_costs_itself(step: str, tmp_path: Path, monkeypatch: 
 
 
 SECTIONS = [
-    (columns, "block"), (lanes, "picture"), (svg, "draw"), (lanes, "moments"), (view, "steps"), (groups, "rank_groups"),
+    (columns, "block"), (lanes, "picture"), (svg, "draw"), (view, "steps"), (groups, "rank_groups"),
     (view, "proofs"), (html, "read_events"), (html, "_verdict"), (html, "template"),
     (markdown, "_chain"), (markdown, "_ranks"), (markdown, "_made"), (groups, "states"), (terminal, "_missing"),
-    (view, "actions"), (html, "_job"),
+    (view, "actions"),
 ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from report_cases import NAMES, PAYLOADS, Case, frames, load, poisoned
+from report_cases import NAMES, PAYLOADS, Case, framed, load, poisoned
 
 from postmortem import report
 from postmortem.analyze import Options, analyze
@@ -231,7 +231,7 @@ def test_secrets_in_the_timeline_are_not_in_the_picture() -> None:
         [1795209228.0 + i, 0.0, "a", 0, "line", "error", None, f"401 for {token}", f"{token}.log", i, "naive"]
         for i in range(3)
     ]
-    page = report.render_html(Case(load("oom").document, frames({"rows": rows})))
+    page = report.render_html(Case(load("oom").document, framed(rows)))
     assert token not in page
     assert "401 for [REDACTED:" in page
 
