@@ -154,7 +154,7 @@ def test_ctrl_c_gives_a_partial_report_that_begins_with_the_loss(logs: Any, work
     skipped = incident.document["ledger"]["skipped"]
     assert skipped and {row["reason"] for row in skipped} == {"interrupted before it was read"}
     page = report.render_html(incident)
-    assert page.index("Not everything was read") < page.index("Evidence")
+    assert page.index("Not everything was read") < page.index("How it happened")
 
 
 @pytest.mark.release

@@ -145,8 +145,7 @@ def complaint(case: Case, claims: Sequence[Claim]) -> Claim | None:
     """The failure that the job's own lines complain of, where no cause is known: the most specific category, and of
     that the earliest. It accuses a rank only of a failure of its own."""
     complaints = [c for c in claims if outcome.complains(case, c) and _counts(c)]
-    free = (c for c in complaints if not any(declared(a, c) for a in complaints if a is not c))
-    first = min(free, key=_specificity, default=None)
+    first = min(_unexplained(complaints), key=_specificity, default=None)
     if first is None:
         return None
     pattern = replace(first.pattern, category=_category(first))
@@ -155,6 +154,10 @@ def complaint(case: Case, claims: Sequence[Claim]) -> Claim | None:
         return replace(first, hosts=first.hosts or tuple(h for h in (first.event.host,) if h))
     own = pattern.entity == "self" and pattern.category in OWN
     return first if own else replace(first, ranks=(), hosts=())
+
+
+def _unexplained(complaints: Sequence[Claim]) -> list[Claim]:
+    return [c for c in complaints if not any(declared(a, c) for a in complaints if a is not c)]
 
 
 def _specificity(c: Claim) -> tuple[object, ...]:

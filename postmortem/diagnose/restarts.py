@@ -170,11 +170,17 @@ def _next_launch(own: Sequence[Event], death: Event, deaths: Sequence[Event]) ->
     of one host the same first one."""
     others = [e for e in deaths if None not in (e.pid, death.pid) and e.pid != death.pid]
     other = min((line for e in others if (line := _last_line(e)) > _last_line(death)), default=0)
-    exits = [(e, e.rank) for e in own if e.kind == "exit" and e.rank is not None] if other else []
-    ended = [(rank - (e.fields.get("local_rank") or 0), _last_line(e)) for e, rank in exits]
-    here = {rank: line for rank, line in ended if _last_line(death) < line < other}
-    again = {rank for rank, line in ended if line > other}
+    ended = list(_ends_of_hosts(own)) if other else []
+    here = {first: line for first, line in ended if _last_line(death) < line < other}
+    again = {first for first, line in ended if line > other}
     return [max(here.values()) + 1] if here.keys() & again else []
+
+
+def _ends_of_hosts(own: Sequence[Event]) -> Iterator[tuple[int, int]]:
+    """The first rank of the host of each rank that ended, and the line that reports it."""
+    for e in own:
+        if e.kind == "exit" and e.rank is not None:
+            yield e.rank - (e.fields.get("local_rank") or 0), _last_line(e)
 
 
 def _uncaught(own: Sequence[Event], of_kind: Callable[[Event], bool]) -> list[Event]:
