@@ -142,7 +142,7 @@ def _with_error(case: Case, c: Claim, claims: Sequence[Claim]) -> Claim:
 def _error_above(case: Case, report: Event, ranks: Sequence[int]) -> Event | None:
     """The last error in the lines above, with no work below it."""
     near = _lines_above(case, report, ranks)
-    others = {x.where for x in near if _is_about_others(case, x)}
+    others = {x.where for x in case.by_source[report.where.source] if _is_about_others(case, x)}
     own = [x for x in near if x.where not in others and _is_error(case, x, report.where.line or 0)]
     last = max(own, key=lambda x: x.where, default=None)
     worked_on = last and any(x.kind in ("worked", "progress") and x.where >= last.where for x in near)
