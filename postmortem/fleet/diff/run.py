@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from postmortem.analyze import Options, analyze_observed
 from postmortem.diagnose import identity
@@ -22,6 +22,9 @@ from postmortem.model.frame import plain
 from postmortem.reading import Progress, distinct
 from postmortem.reading.distinct import Pace, RunLines
 from postmortem.replay import documents
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 HEAD = 4096  # bytes of a file that hold its schema or the name of its generator
 LEAST = 6  # pairs of steps needed for a pace
@@ -50,6 +53,7 @@ class Run:
     names: frozenset[str] = frozenset()
     context: frozenset[tuple[str, int | None]] = frozenset()  # lines that a pattern knows to be harmless
     times: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
+    timeline: pd.DataFrame | None = field(default=None, repr=False, compare=False)
     secrets: Sequence[tuple[str, str, bool]] = field(default=(), repr=False)
 
     @property
@@ -122,6 +126,7 @@ def _of_logs(path: str, options: Options) -> Run:
         names,
         frozenset((e.where.source, e.where.line) for e in events if e.pattern in harmless),
         times,
+        incident.timeline,
         incident.redactor.memory() if incident.redactor else (),
     )
 
