@@ -55,7 +55,6 @@ def test_a_command_that_exits_without_a_line_accuses_no_host(tmp_path: Path) -> 
     (tmp_path / "run.jsonl").write_text(lines(HEAD, end, ("done", "the command ended: exit code 3", {})))
     found = analyze([str(tmp_path)]).document["verdict"]
     assert not found["culprit"]["hosts"] and "exited with code 3" in found["headline"]
-    assert found["headline"].endswith("and printed no reason.")
 
 
 @pytest.mark.parametrize("kind", ["console", "kernel", "json-lines"])

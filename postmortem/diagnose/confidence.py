@@ -49,8 +49,13 @@ def _stated(case: Case, root: Claim, ranks: tuple[int, ...]) -> bool:
     guessed = root.event.rank is None and root.event.where.source in case.registry.assumed
     if (ranks and (guessed or not root.ranks)) or tier(root) > FACT:
         return False
-    if root.pattern.category in ("collective-mismatch", "hang") and not ranks:
-        return False  # one of the ranks is at fault
     if root.event.fields.get("signal") == "Aborted":
         return False  # who calls abort() prints the reason in another line
-    return bool(ranks or root.gpus or root.hosts) or root.pattern.entity in ("job", "host")
+    return bool(ranks) or _needs_no_rank(root)
+
+
+def _needs_no_rank(root: Claim) -> bool:
+    """Whether the failure is of a GPU, of a host or of the whole job; a mismatch or a hang is of some ranks."""
+    if root.pattern.category in ("collective-mismatch", "hang"):
+        return False
+    return bool(root.gpus or root.hosts) or root.pattern.entity in ("job", "host")

@@ -82,7 +82,7 @@ def test_the_minority_has_another_model() -> None:
 
 
 def test_a_number_without_a_rank_is_no_vote() -> None:
-    partial = [event(fields={"rank": "3", "detail": "9"}), event(fields={"ranks": "3"}), event(fields={"limit": "9"})]
+    partial = [event(fields={"rank": 3, "detail": "9"}), event(fields={"ranks": "3"}), event(fields={"limit": "9"})]
     root = params((0, 4, 2, 6), (1, 4, 2, 6))
     assert blame.culprits(case(ranks=range(4)), claim(root.pattern, *root.events, *partial[1:]), []) == (2,)
     assert blame.culprits(case(ranks=range(4)), claim(root.pattern, *root.events, partial[0]), []) == ()  # no majority

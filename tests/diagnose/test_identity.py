@@ -83,8 +83,8 @@ def test_how_well_a_rank_is_known_decides() -> None:
         (event(file="s", pid=7), 1, "STATED"),
         (event(file="w"), 1, "NUMBERED"),
         (event(file="w", pid=7), 3, "JOINED"),
-        (event(file="w", local_rank="0"), 1, "NUMBERED"),
-        (event(file="x", local_rank="0"), 2, "JOINED"),
+        (event(file="w", local_rank=0), 1, "NUMBERED"),
+        (event(file="x", local_rank=0), 2, "JOINED"),
         (event(file="x", line=5, writer="pod-2"), 2, "NUMBERED"),
         (event(file="x", line=5), 4, "LISTED"),
         (agent, None, "LISTED"),
@@ -216,7 +216,7 @@ def test_local_ranks_of_a_prefix_are_ranks_where_there_are_as_many() -> None:
 
 
 def test_an_exit_report_a_file_of_ray_and_a_number_beyond_the_world() -> None:
-    end = event(pattern="exit", fields={"local_rank": "4", "pid": "99"})
+    end = event(pattern="exit", fields={"local_rank": 4, "pid": 99})
     assert known(end).rank_of_pid(99) == 4
     assert known(end, who(0, fields={"local_rank": 0})).rank_of_pid(99) is None
     ray = event(file="worker-0a1b-01000000-77.err", kind="line")
