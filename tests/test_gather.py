@@ -322,7 +322,7 @@ def test_wrong_options_are_explained_and_no_file_is_replaced(tmp_path: Path, in_
         (("--timeout", "5"), "--python, --timeout and --parallel are for many hosts"),
         (("--ssh", "-oProxyCommand=x"), "is not the name of a host"),
         (("--srun", "1;reboot"), "is not the number of a job"),
-        (("--since", "yesterday"), "--since yesterday is not a time"),
+        (("--since", "yesterdy"), "--since yesterdy is not a time"),
     ):
         done = in_process("collect", *arguments)
         assert done.returncode == 2 and message in done.stderr, done.stderr

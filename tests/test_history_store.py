@@ -433,12 +433,12 @@ def test_old_reports_are_added_listed_and_forgotten(in_process: Command, tmp_pat
     assert "0 incidents added, 2 known already" in in_process("history", "add", folder, *history).stderr
     assert in_process("history", "add", folder / "notes.json", *history).returncode == 2
     listed = in_process("history", "list", "--category", "host-oom", *history).stdout.splitlines()
-    assert len(listed) == 1 and "Rank 3 on node-b was killed" in listed[0]
+    assert len(listed) == 2 and "Rank 3 on node-b was killed" in listed[1]
     assert in_process("history", "list", "--host", "node-b", *history).stdout.splitlines() == listed
     assert in_process("history", "list", "--host", "node-a", *history).stdout == "no incidents\n"
-    shown = in_process("history", "show", listed[0][:12], *history).stdout
+    shown = in_process("history", "show", listed[1][:12], *history).stdout
     assert "at fault" in shown and str(folder / "oom-on-second-host.html") in shown
-    assert "1 incident forgotten" in in_process("history", "forget", listed[0][:12], *history).stderr
+    assert "1 incident forgotten" in in_process("history", "forget", listed[1][:12], *history).stderr
     assert "0 incidents forgotten" in in_process("history", "forget", "--keep", "100y", *history).stderr
     assert "1 incident forgotten" in in_process("history", "forget", "--keep", "0h", *history).stderr
     assert in_process("history", "list", *history).stdout == "no incidents\n"

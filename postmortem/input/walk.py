@@ -25,7 +25,7 @@ from postmortem.input.remote import find, is_remote
 from postmortem.model import Skip
 from postmortem.model.vocabulary import WRITTEN_REASON
 
-NOTES = re.compile(r"(?i)\.(?:md|rst)$")
+NOTES = re.compile(r"(?i)(?:^|/)(?!readme|changelog|license|contributing)[^/]*\.(?:md|rst)$")
 SPECIAL = {
     stat.S_IFIFO: "FIFO",
     stat.S_IFSOCK: "socket",
