@@ -23,7 +23,7 @@ from postmortem.model import Event, Skip, Source
 from postmortem.model.contract import Document
 from postmortem.model.contract.incident import Ledger, Skipped
 from postmortem.model.vocabulary import WINDOW
-from postmortem.system.process import uncollected
+from postmortem.system.process import load_pandas, uncollected
 
 _FIRST, _LAST = 1e8, 7e9  # 1973 to 2191: stamps without a year are kept as of 1972
 
@@ -182,6 +182,7 @@ def _read(containers: Sequence[Container], options: Options, observe: reading.Ob
 
 def _preload() -> None:
     """Import the later steps while the workers read: nearly half a second."""
+    load_pandas()
     for name in ("postmortem.align.steps", "postmortem.diagnose", "postmortem.privacy"):
         import_module(name)
     import_module("postmortem.report.html").template()
@@ -189,6 +190,7 @@ def _preload() -> None:
 
 def _timeline(events: list[Event], ledger: Ledger, options: Options) -> tuple[Timeline, Ledger]:
     """Align the events. An internal error costs this step: it becomes a loss in the ledger, shown everywhere."""
+    load_pandas()
     from postmortem.align import Timeline, align
 
     try:

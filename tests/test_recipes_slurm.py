@@ -21,6 +21,7 @@ from conftest import ROOT, needs
 from postmortem.analyze import analyze
 from postmortem.replay.catalogue import BY_ID
 from postmortem.replay.script import source
+from postmortem.report import view
 
 RECIPES = ROOT / "recipes" / "slurm"
 TRAIN, AFTER, EPILOG = RECIPES / "train.sbatch", RECIPES / "analyze-after.sbatch", RECIPES / "epilog.sh"
@@ -105,7 +106,9 @@ class Cluster(Slurm):
         assert (folder / "postmortem.md").exists(), f"{self.output(job, name)}\n{self.calls.read_text()}"
         document = analyze([str(folder), str(self.work / f"{name}-{job}.out")]).document
         found = json.loads(json.dumps(document["verdict"]))
-        assert found["headline"] in " ".join(re.sub(r"[*\\]", "", (folder / "postmortem.md").read_text()).split())
+        assert view.lead({"verdict": found})[0] in " ".join(
+            re.sub(r"[*\\]", "", (folder / "postmortem.md").read_text()).split()
+        )
         assert (folder / "postmortem.html").stat().st_size > 10_000
         skipped = {Path(entry["path"]).name for entry in document["ledger"]["skipped"]}
         assert skipped == {"postmortem.md", "postmortem.html"}

@@ -39,6 +39,9 @@ def watch(
     """Follow the logs of a running job and report a hang while it lasts."""
     from postmortem.live.watch.rhythm import Settings
     from postmortem.live.watch.watcher import Options, command_words, execute
+    from postmortem.system.process import tune
+
+    tune()
 
     options = Options(
         Settings(patience, quiet_factor, min(5.0, patience / 4)),

@@ -27,6 +27,7 @@ from postmortem.live.run import processes
 from postmortem.live.run.dumps import stack_file
 from postmortem.live.run.journal import JOURNAL, Journal
 from postmortem.live.run.wrapper import own_command
+from postmortem.system.process import load_pandas
 
 ANSWER_S, ANSWER = 0.3, 1 << 20
 ANALYSIS_S = 300.0
@@ -129,6 +130,7 @@ def _request_stack(r: Rank, folder: Path) -> str:
 
 def preload() -> None:
     """Import the analysis while there is time: then a verdict takes a moment, on a busy host too."""
+    load_pandas()
     for name in ("analyze", "align.steps", "diagnose", "privacy.timeline", "report.json", "system.output"):
         import_module(f"postmortem.{name}")
 
