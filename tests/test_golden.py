@@ -45,6 +45,7 @@ def test_the_document_agrees_with_the_truth(case: Path) -> None:
     trace_is_complete(case, document)
     if case.parent == SAMPLES:
         assert [*contradictions(document), *useless_requests(document)] == []
+        assert ranks_of_the_collective(document) <= {row["rank"] for row in document["ranks"]}
         assert list(double_times(solved(case))) == []
 
 
@@ -107,6 +108,12 @@ def trace_is_complete(case: Path, document: dict[str, Any]) -> None:
 
 
 # ── no statement contradicts or repeats another ──────────────────────────────────────────────────────────────
+
+
+def ranks_of_the_collective(document: dict[str, Any]) -> set[int]:
+    row = document["verdict"].get("collective")
+    return {*row["entered"], *row["missing"], *map(int, row["elsewhere"])} if row else set()
+
 
 # requests in any action or in `missing`, and the sources that fulfill them
 STACKS = re.compile(r"\bpy-spy dump --pid|\b[Tt]ake (?:the )?stacks|^stacks of ")

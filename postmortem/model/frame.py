@@ -99,11 +99,12 @@ def seconds(values: Sequence[float | None]) -> Any:
 
 
 def integers(values: Sequence[int | None]) -> Any:
-    """Return Int64, missing where a value is None or does not fit: a log may have any number."""
+    """Return Int64, missing where a value is None, no whole number, or does not fit: a log may have any number."""
     try:
         return pd.array(values, dtype="Int64")
-    except OverflowError:
-        return pd.array([None if v is None or abs(v) > LARGEST else v for v in values], dtype="Int64")
+    except (OverflowError, TypeError, ValueError):
+        fits = [type(v) is int and abs(v) <= LARGEST for v in values]
+        return pd.array([v if fit else None for v, fit in zip(values, fits, strict=True)], dtype="Int64")
 
 
 def _words(name: str, values: Sequence[str | None]) -> pd.Categorical:

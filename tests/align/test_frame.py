@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -43,8 +44,9 @@ def test_a_frame_without_events_has_its_columns() -> None:
 
 
 def test_numbers_of_any_length_are_no_error() -> None:
-    frame = Timeline.of([event(pid=10**30, rank=3), event(pid=7, rank=-(10**30))]).frame
-    assert plain(frame["pid"]) == [None, 7] and plain(frame["rank"]) == [3, None]
+    odd: Any = "7.5"
+    frame = Timeline.of([event(pid=10**30, rank=3), event(pid=7, rank=-(10**30)), event(pid=odd, rank=2)]).frame
+    assert plain(frame["pid"]) == [None, 7, None] and plain(frame["rank"]) == [3, None, 2]
 
 
 def test_the_diagnosis_reads_the_frame_and_nothing_else() -> None:
