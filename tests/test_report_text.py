@@ -251,3 +251,16 @@ def test_numbers_are_written_as_people_write_them() -> None:
     assert text.ranges([7, 0, 1, 2, 3, 6]) == "0–3, 6, 7"
     assert text.ranges(range(4096)) == "0–4095"
     assert text.ranges([r for r in range(1024) if r != 523]) == "0–522, 524–1023"
+
+
+def test_only_the_time_of_a_cited_line_gets_the_date() -> None:
+    """A quoted message may have a time of its own."""
+    cited = [{"time": "2026-11-21T13:18:36.000Z"}]
+    for headline, shown in (
+        ("Rank 1 raised ValueError: lunch at 12:30 in a.py:3.", "Rank 1 raised ValueError: lunch at 12:30 in a.py:3."),
+        (
+            "Rank 1 was killed at about 13:18:36 (± 5 s).",
+            "Rank 1 was killed at about 13:18:36 UTC on 2026-11-21 (± 5 s).",
+        ),
+    ):
+        assert view.lead({"verdict": {"headline": headline, "evidence": cited}}) == (shown, "")

@@ -34,7 +34,7 @@ SPANS = 8  # of a list of ranks; a fold has the whole list
 _EFFECTS = re.compile(
     r"(?P<failure>.+); (?P<effects>(?:rank \d+|[\d,]+ other ranks) (?:timed|lost|was|were)\b[^;`]*)", re.DOTALL
 )
-_TIME = re.compile(r" at (?:about )?\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?=[ ,.;:]|$)(?! UTC)")
+_TIME = re.compile(r" at (?:about )?(?P<minute>\d\d:\d\d)(?::\d\d(?:\.\d+)?)?(?=[ ,.;:]|$)(?! UTC)")
 
 
 class Incident(Protocol):
@@ -158,11 +158,11 @@ def lead(document: Document) -> tuple[str, str]:
     found = _EFFECTS.fullmatch(headline(document))
     first, effects = (found["failure"] + ".", found["effects"]) if found else (headline(document), "")
     cited = rows(part(document, "verdict").get("evidence"))
-    day = next((day for item in cited if (day := text.day_and_time(item.get("time"))[0])), "")
-    times = list(_TIME.finditer(first))
-    if times and day:
+    days = {time[:5]: day for day, time in (text.day_and_time(item.get("time")) for item in reversed(cited))}
+    times = [m for m in _TIME.finditer(first) if days.get(m["minute"])]  # a quoted line may have a time of its own
+    if times:
         end = times[-1].end()
-        first = f"{first[:end]} UTC on {day}{first[end:]}"
+        first = f"{first[:end]} UTC on {days[times[-1]['minute']]}{first[end:]}"
     return first, effects[:1].upper() + effects[1:]
 
 
