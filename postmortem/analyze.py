@@ -115,10 +115,11 @@ def _table(rows: Sequence[Any], index: str) -> pd.DataFrame:
     return pd.DataFrame(rows, index=pd.RangeIndex(len(rows), name=index)).convert_dtypes(convert_string=False)
 
 
-def analyze(paths: Sequence[str], options: Options = Options()) -> Incident:
-    """Read everything under `paths` and diagnose it; `-` is standard input. Raises UsageError,
+def analyze(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], options: Options = Options()) -> Incident:
+    """Read everything under one path or several and diagnose it; `-` is standard input. Raises UsageError,
     PathMissing, NothingReadable and PatternError; an OSError where the system refuses a path."""
-    return analyze_observed(paths, options, None)[0]
+    several = [paths] if isinstance(paths, str | os.PathLike) else paths
+    return analyze_observed([os.fspath(path) for path in several], options, None)[0]
 
 
 def analyze_observed(

@@ -29,6 +29,8 @@ PAGES = (
     "descriptors-leak",
     "dev-shm-8mb",
     "elastic-recovers-on-one-console",
+    "gpu-illegal-access",
+    "gpu-out-of-memory",
     "healthy-two-hosts",
     "host-oom-cache-of-rank-2",
     "link-cut-between-hosts",

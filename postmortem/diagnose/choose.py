@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from postmortem.diagnose import outcome
-from postmortem.diagnose.case import Case
+from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim, in_time, merged
 from postmortem.diagnose.explain import declared
 from postmortem.diagnose.order import before
@@ -44,6 +44,7 @@ SUFFERED = {  # categories of complaints, the most specific first; of one catego
 }  # fmt: skip
 OWN = ("gpu-hardware", "gpu-fault", "native-crash", "environment", "storage")  # failures of the writer itself
 ABSENCE = ("rendezvous", "network", "hang")  # how a rank that is gone looks to the others
+REACTION_S = 10.0  # a signal to the whole job reaches ranks and launcher within seconds of each other
 _REGEXES = forms.regexes("diagnose/lines")
 
 
@@ -97,7 +98,16 @@ def _ordered(claims: Sequence[Claim]) -> list[Claim]:
 def _has_priority(a: Claim, b: Claim) -> bool:
     """Whether `a` has to come before `b` because it happened before."""
     gone = a.strength == "ended" and b.pattern.category in ABSENCE and not set(a.ranks) & set(b.ranks)
-    return (gone or _comparable(a, b)) and before(a, b)
+    return _stopped_later(a, b) or ((gone or _comparable(a, b)) and before(a, b))
+
+
+def _stopped_later(a: Claim, b: Claim) -> bool:
+    """Whether ranks had complained of the hang or the loss `a` well before the job was stopped from outside."""
+    if a.strength not in ("compared", "silent") or not b.tells("stop") or b.first is None:
+        return False
+    complaints = [at for e in a.events if e.kind == "pattern" and (at := moment(e)) is not None]
+    stop = moment(b.first)
+    return stop is not None and bool(complaints) and max(complaints) + REACTION_S < stop
 
 
 def _comparable(a: Claim, b: Claim) -> bool:

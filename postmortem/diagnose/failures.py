@@ -65,9 +65,9 @@ def _by_the_list(
     codes: Mapping[int, set[int]], orphans: Mapping[str, list[Place]], named: set[int], victims: set[int]
 ) -> dict[Place, int]:
     """The ranks that exited with code 1 and raised nothing under their name, if there are as many as places; else the
-    only one, or the only one that is no victim."""
+    only one, or the only one that is no victim. Of several messages the owner is known only in a list of one rank."""
     places = list(dict.fromkeys(chain.from_iterable(orphans.values())))
-    if len(orphans) != 1 or not codes:
+    if not codes or (len(orphans) != 1 and (len(codes) > 1 or named | victims)):
         return {}
     silent = sorted(rank for rank, seen in codes.items() if seen == {1} and rank not in named | victims)
     if len(silent) == len(places):

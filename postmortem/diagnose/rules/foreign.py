@@ -114,10 +114,15 @@ def _near(e: Event, x: Event) -> bool:
 
 
 def unknown_process(view: View) -> Iterator[Defeat]:
-    """The pids of most ranks are known, and this one is none of them."""
-    for at, claim in view.numbered("cause", "confirms"):
-        if _of_unknown_process(claim) and _pids_are_known(view.case):
-            yield Defeat(at, "context", f"pid {claim.event.fields.get('pid')} does not belong to this job")
+    """The pids of most ranks are known, and this one is none of them; or another line on a fault of a GPU names a rank's
+    process. The pid of an Xid 13 may be that of any process that was running when the interrupt came."""
+    faults = [c for c in view.claims if c.speaker == "kernel" and c.pattern.category == "gpu-fault"]
+    named = any(c.ranks for c in faults)
+    for at, claim in view.numbered("cause", "symptom", "confirms"):
+        pid = claim.event.fields.get("pid")
+        fault = named and claim in faults and not claim.ranks and pid is not None
+        if fault or (_of_unknown_process(claim) and _pids_are_known(view.case)):
+            yield Defeat(at, "context", f"pid {pid} does not belong to this job")
 
 
 def in_another_cgroup(view: View) -> Iterator[Defeat]:

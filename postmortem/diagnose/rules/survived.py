@@ -181,7 +181,7 @@ def while_leaving(view: View) -> Iterator[Defeat]:
         if claim.role == "cause":
             may_follow = claim.pattern.category in COMPLAINTS
         else:
-            may_follow = not (claim.tells("end") or claim.tells("exit"))
+            may_follow = not any(map(claim.tells, ("end", "exit", "wait")))  # who waits until a timeout is not leaving
         # a rank that died in a collective of the program had not finished: another rank did
         at_work = claim.event.fields.get("excepthook") and claim.event.fields.get("collective") not in (None, "barrier")
         if may_follow and not at_work and liveness.surely_finished(bye) and liveness.below(claim.event, bye):

@@ -97,6 +97,11 @@ class Table:
         """Ranks that waited until a timeout."""
         return [r for r, row in self.rows.items() if row.complaint is not None]
 
+    @property
+    def only_lost(self) -> set[int]:
+        """Ranks that lost a peer and did not wait until a timeout."""
+        return {r for r, row in self.rows.items() if row.lost is not None and row.complaint is None}
+
     @cached_property
     def complaining(self) -> list[int]:
         return [r for r, row in self.rows.items() if not row.silent]
@@ -146,6 +151,9 @@ def table(case: Case, claims: Sequence[Claim]) -> Table:
         rank = case.rank_of(c.event)
         if c.accuses and c.speaker != "kernel" and rank in rows:
             _add_claim(rows[rank], c)
+    if not any(c.tells("wait") for c in claims):
+        for row in rows.values():
+            _drop_count(row)
     _add_nameless(case, rows)
     return Table(case, claims, rows)
 
@@ -206,6 +214,12 @@ def _add_claim(row: Row, c: Claim) -> None:
         row.complaint = row.complaint or e  # the watchdog's report on its own rank
     elif c.pattern.family != "launcher" and not c.tells("end"):
         row.fatal = row.fatal or e
+
+
+def _drop_count(row: Row) -> None:
+    """A watchdog prints its counts also when a peer is lost: no wait, but how far its rank had come until then."""
+    if row.lost is not None and row.complaint is not None and row.complaint.kind == "pattern":
+        row.complaint = None
 
 
 def _better(old: Event | None, new: Event) -> Event:

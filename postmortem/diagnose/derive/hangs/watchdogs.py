@@ -10,7 +10,7 @@ Numbers of two process groups are not comparable, so each group is compared by i
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from postmortem.diagnose.case import Case
@@ -108,13 +108,13 @@ class Group:
         return max(self.seqs, default=FIRST) <= FIRST and (max(done) <= 0 if done else self.seqs == {FIRST})
 
 
-def groups(case: Case) -> list[Group]:
+def groups(case: Case, without: Collection[int] = ()) -> list[Group]:
     """The process groups in which ranks wait, those with most ranks first."""
     found: dict[tuple[int, str | None], Wait] = {}
     for e in case.telling("count"):
         named = e.fields.get("rank")
         rank = named if e.rank is None and named is not None else case.rank_of(e)
-        if rank is not None and e.fields.keys() & {"seq", "enqueued", "op"}:
+        if rank is not None and rank not in without and e.fields.keys() & {"seq", "enqueued", "op"}:
             key = (rank, e.fields.get("pg") or None)
             found.setdefault(key, wait_of(rank, e)).join(wait_of(rank, e))
     by_group: dict[str | None, Group] = {}
@@ -153,7 +153,7 @@ def _mixed(table: Table, group: Group) -> bool:
 
 def differ(table: Table) -> Claim | None:
     """Ranks that wait in works of other numbers, operations or sizes."""
-    for group in groups(table.case):
+    for group in groups(table.case, table.only_lost):
         counted = {r: w for r, w in group.waits.items() if w.seq is not None}
         if _mixed(table, group):
             continue
@@ -190,7 +190,7 @@ def _differing(table: Table, group: Group, works: dict[tuple[int, str, str], lis
 
 def behind(table: Table) -> Claim | None:
     """Ranks that had enqueued less of one group than the others."""
-    for group in groups(table.case):
+    for group in groups(table.case, table.only_lost):
         counts = {r: w.enqueued for r, w in group.waits.items() if w.enqueued is not None}
         top = max(counts.values(), default=0)
         low = sorted(r for r, n in counts.items() if n < top)
@@ -204,7 +204,7 @@ def behind(table: Table) -> Claim | None:
 def together(table: Table) -> Claim | None:
     """All ranks that complain wait in the same work. Where these are all ranks of the group, its transport never
     worked (first work) or the network or a GPU stopped; else it remains open for whom they waited."""
-    found = groups(table.case)
+    found = groups(table.case, table.only_lost)
     for group in found:
         if len(group.seqs) != 1 or _mixed(table, group):
             continue
