@@ -23,14 +23,14 @@ UNIQUE = 24  # characters of a message that two ranks do not print by chance
 def owners(events: Sequence[Event], told: Told, library: Library) -> Mapping[Place, int]:
     """The ranks of exceptions of unknown rank, by place."""
     gone = lost(events, library)
+    waited = {rank for e in events if _place(e) in gone and (rank := told(e)[0]) is not None}
     orphans: dict[str, list[Place]] = defaultdict(list)
     messages: dict[str, str] = {}
     named: set[int] = set()
-    victims: set[int] = set()
     for e in filter(_raised, events):
-        rank, place = told(e)[0], (e.where.source, e.where.line)
+        rank, place = told(e)[0], _place(e)
         if rank is not None:
-            (victims if place in gone else named).add(rank)
+            named.add(rank)
         elif place not in gone:
             form = gist(e.fields.get("line") or e.text)
             orphans[form].append(place)
@@ -40,7 +40,11 @@ def owners(events: Sequence[Event], told: Told, library: Library) -> Mapping[Pla
     found = _repeated_with_a_rank(events, messages, told)
     left = {form: places for form, places in orphans.items() if form not in found}
     out = {place: rank for form, rank in found.items() for place in orphans[form]}
-    return out | _by_the_list(_exit_codes(events, library), left, named | set(found.values()), victims)
+    return out | _by_the_list(_exit_codes(events, library), left, (named - waited) | set(found.values()), waited)
+
+
+def _place(e: Event) -> Place:
+    return e.where.source, e.where.line
 
 
 def _raised(e: Event) -> bool:
@@ -96,4 +100,4 @@ def _exit_codes(events: Sequence[Event], library: Library) -> Mapping[int, set[i
 def lost(events: Sequence[Event], library: Library) -> set[Place]:
     """Where lines report that a peer has gone."""
     names = {p.id for p in library.patterns.values() if p.category in LOST}
-    return {(e.where.source, e.where.line) for e in events if e.pattern in names}
+    return {_place(e) for e in events if e.pattern in names}

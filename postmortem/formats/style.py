@@ -73,10 +73,16 @@ def _lead(lines: list[str]) -> str:
         if _REGEXES["tee-lead"].match(lead) and behind.startswith("\\]:"):
             continue
         numbers = [n for *shape, n in found if shape == [lead, behind]]
-        least, share = (1, 5) if _REGEXES["writer-lead"].search(lead) else (2, 8)
+        least, share = (1, 5) if _REGEXES["writer-lead"].search(lead) or _introduced(lines, form) else (2, 8)
         if count * 10 >= len(lines) * share and _are_writers(numbers, least, lead):
             return rf"{form.pattern.partition('(?P<lead>')[0]}(?P<who>{re.escape(lead)}\d{{1,5}}){behind}"
     return ""
+
+
+def _introduced(lines: list[str], form: re.Pattern[str]) -> bool:
+    """Whether two writers state the number of their label as their rank: `[1] process group ready: rank 1 of 3`."""
+    found = [m for line in lines if (m := form.match(line))]
+    return len({m["n"] for m in found if re.search(rf"(?i)\brank[ =:]{{1,2}}{m['n']}\b", m.string[m.end() :])}) > 1
 
 
 def _word(lines: list[str]) -> str:

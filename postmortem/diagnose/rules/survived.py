@@ -74,13 +74,25 @@ def _rank_that_continues(case: Case, claim: Claim) -> int | None:
 def _sign_of_work(case: Case, e: Event, rank: int | None) -> Event | None:
     """Progress or a final message below a failure, or any line where the failure itself announces another try. A
     final message below an exception that ended the process is its shell's, unless only a good run prints it."""
+    gave_up = _first_timeout(case, e) if e.fields.get("frames") else math.inf
     for x in liveness.after(case, e, rank):
+        if (x.where.line or 0) > gave_up and case.rank_of(x) is None:
+            continue
         if not liveness.uncaught(e) or liveness.surely_finished(x) or (x.kind == "worked" and _far_below(x, e)):
             return x
     tried_again = (
         _REGEXES["overcome"].search(e.text) and not _REGEXES["gave-up"].search(e.text) and not e.fields.get("opened")
     )
     return _line_below(case, e, rank) if tried_again and case.unharmed(rank) else None
+
+
+def _first_timeout(case: Case, e: Event) -> float:
+    """The line below an exception at which others give up waiting. What a writer without a rank prints then is no sign
+    that the exception was handled: torch aborts the collective, and each rank gets one step further."""
+    waits = (
+        x.where.line or 0 for x in case.telling("wait") if x.where.source == e.where.source and liveness.below(x, e)
+    )
+    return min(waits, default=math.inf)
 
 
 def _line_below(case: Case, e: Event, rank: int | None) -> Event | None:
