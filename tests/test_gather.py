@@ -288,7 +288,7 @@ def test_a_full_disk_holds_what_fits_and_the_reasons_for_the_rest(tmp_path: Path
         subprocess.run(["umount", small], check=True)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda n: n.name)
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGTERM])
 @needs("py-spy")
 def test_a_killed_collect_leaves_an_archive(tmp_path: Path, run: str, number: signal.Signals) -> None:
     tool(tmp_path / "bin", "nvidia-smi", "#!/bin/sh\nexec sleep 25\n")
