@@ -135,6 +135,7 @@ def _parts(case: Case, root: Claim, subject: str, ranks: tuple[int, ...]) -> dic
     many = len(ranks) > 1
     done = bool(ranks) and case.finished >= set(ranks) and end is not None and end.kind == "crash"
     heard = any(x.kind in OWN_LINES for r in ranks for x in case.by_rank.get(r, ()))
+    heard &= all(case.rank_of(x) is not None for x in case.of_kind("stack"))  # else one may be the reason
     return {
         "who": subject or "A process",
         "was": "were" if many else "was",
