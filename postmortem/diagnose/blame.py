@@ -262,7 +262,9 @@ def _by_gpus(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
 
 def _by_silence(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The one rank that vanished, where a shell reports the end of a process without its rank."""
-    silent = [c.ranks for c in claims if c.pattern.derived and c.strength == "silent" and c.pattern.category == "peer-lost"]
+    silent = [
+        c.ranks for c in claims if c.pattern.derived and c.strength == "silent" and c.pattern.category == "peer-lost"
+    ]
     return silent[0] if root.strength == "ended" and len(silent) == 1 and len(silent[0]) == 1 else ()
 
 

@@ -39,7 +39,9 @@ def _still_running(case: Case) -> Claim | None:
     until = "until the job was stopped" if case.telling("stop") else "before its stack was taken"
     because = f"all other ranks had finished, and {ranks_text(running)} did not exit {until}"
     requests = [stop.event for r in running if (stop := rows[r].stop) is not None]
-    return make(case, "rank-did-not-exit", running, [*(rows[r].stack or rows[r].last_line for r in running), *requests], because)
+    return make(
+        case, "rank-did-not-exit", running, [*(rows[r].stack or rows[r].last_line for r in running), *requests], because
+    )
 
 
 def _running(case: Case) -> list[int]:

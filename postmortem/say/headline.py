@@ -225,7 +225,7 @@ def _rootless(solution: Solution) -> str:
 
 
 def _finished(case: Case) -> str:
-    """`; 3 of 4 ranks reported that they finished`; whether the end of a run is missing. Empty where no rank has a name."""
+    """`; 3 of 4 ranks reported that they finished`, or that the end of the run is missing; else empty."""
     if n := len(case.finished):
         return f"; {n} of {len(case.registry.ranks) or n} ranks reported that they finished"
     return ", and no line reports the end of the run" if case.open_ended else ""
