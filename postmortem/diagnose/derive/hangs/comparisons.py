@@ -235,7 +235,8 @@ def _last_error(row: Row) -> Event | None:
 def _suspects(table: Table) -> list[int]:
     """The silent ranks, where silence is evidence: their own logs are here, or one rank is absent among all."""
     absent = sorted(set(range(max(table.rows, default=0))) - set(table.rows))
-    quiet = table.quiet or (absent if len(absent) == 1 and len(table.complaining) >= 3 else [])
+    consoles = {e.where.source for e in table.proofs.values()}  # a rank without a file may only lack the file
+    quiet = table.quiet or (absent if len(absent) == 1 and len(table.complaining) > min(len(consoles), 2) else [])
     logged = [r for r in quiet if r in table.rows and table.rows[r].lines]
     if not 0 < len(quiet) <= len(table.complaining) or (logged and 2 * len(logged) <= len(quiet)):
         return []
