@@ -101,6 +101,11 @@ def of_undetermined(open_: Open) -> list[Missing]:
     return missing(open_) or [_item("output")]
 
 
+def of_healthy(case: Case) -> list[Missing]:
+    """The end of a run that is seen at work to its last line."""
+    return [_item("end")] if case.open_ended else []
+
+
 def _item(name: str, **parts: object) -> Missing:
     """A row of missing.yaml."""
     row = forms.rows("say/missing")[name]

@@ -28,7 +28,7 @@ PATTERNS = {
     "own": "rank-exit-without-reason",
 }
 AFTER_ERROR = "rank-exit-after-error"
-ABOVE = 40  # lines between an error and the launcher's report of the exit
+ABOVE = 200  # lines between an error and the launcher's report of the exit
 NEXT = 4  # lines: so near even a complaint without the word error counts
 VICTIMS = ("hang", "peer-lost", "rendezvous")  # complaints about other ranks
 PATIENCE_S = 25.0  # torchrun kills what does not obey SIGTERM within 30 s
