@@ -20,9 +20,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 
 from postmortem import scan
-from postmortem.blocks.sieve import Sieve
 from postmortem.formats import forms
 from postmortem.formats.excerpt import Line
+from postmortem.formats.sieve import Sieve
 from postmortem.library import Signature
 from postmortem.model.digits import uniform, whole
 from postmortem.scan import NUMBER, SHIFT
@@ -191,7 +191,12 @@ def result(body: str) -> bool:
 
 def complains(body: str) -> bool:
     """Whether a line may be a complaint: compared between ranks where no pattern matches."""
-    return bool(SIEVE["complaint"].search(body)) and not SIEVE["benign"].search(body)
+    return _complains(body) and not SIEVE["benign"].search(body)
+
+
+@uniform
+def _complains(body: str) -> bool:
+    return bool(SIEVE["complaint"].search(body))
 
 
 def has_error(text: str) -> bool:
