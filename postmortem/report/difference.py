@@ -1,3 +1,14 @@
+"""A comparison of two runs for a terminal, as Markdown, HTML or JSON.
+
+DIFFERENT
+
+B failed where A ended well: Rank 2 raised ValueError …; B has torch 2.6.0 where A has 2.5.1.
+
+  A        good-run/  healthy
+  B        bad-run/  incident
+  differs  1. torch: B has torch 2.6.0 where A has 2.5.1.
+"""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
