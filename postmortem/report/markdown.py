@@ -20,7 +20,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from postmortem.errors import ours
-from postmortem.report import groups, labels, summary, text, view
+from postmortem.report import groups, summary, text, view
 from postmortem.report.templates import environment
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def templates() -> Environment:
     """Return the environment of Markdown templates, in which filters and not autoescape make a text inert."""
     made = environment().overlay(autoescape=False, finalize=view.known)
     made.filters |= {"prose": prose, "code": code, "closed": _closed, "fenced": fenced, "numbered": _numbered}
-    made.globals |= {"view": view, "summary": summary, "groups": groups, "labels": labels, "text": text, "end": END}
+    made.globals |= {"groups": groups, "end": END}
     return made
 
 
