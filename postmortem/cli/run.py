@@ -34,6 +34,6 @@ def run(
     history: History = None,
 ) -> int:
     """Run a job unchanged, keep evidence of a failure, and analyze it."""
-    from postmortem.live.run.wrapper import Options, execute
+    from postmortem.live.run.wrapper import execute
 
-    return execute(command, Options(folder, keep, tuple(without or ()), not no_analyze, history))
+    return execute(command, folder, keep, without or (), not no_analyze, history)
