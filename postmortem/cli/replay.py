@@ -26,13 +26,8 @@ if TYPE_CHECKING:
     from postmortem.replay.verify import Order, Ready, Result
 
 NEEDS = {"netns": "two hosts", "gpu": "GPU", "kernel-log": "kernel log"}
+Backend = StrEnum("Backend", "auto nccl gloo")
 app = typer.Typer(add_completion=False)
-
-
-class Backend(StrEnum):
-    auto = "auto"
-    nccl = "nccl"
-    gloo = "gloo"
 
 
 def complete_scenario(incomplete: str) -> list[str]:

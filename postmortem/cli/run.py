@@ -11,12 +11,8 @@ import typer
 from postmortem.cli.options import History
 from postmortem.live.run.switches import SWITCHES
 
+Keep = StrEnum("Keep", "failed always")
 app = typer.Typer(add_completion=False)
-
-
-class Keep(StrEnum):
-    failed = "failed"
-    always = "always"
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
