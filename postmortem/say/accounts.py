@@ -122,7 +122,7 @@ def _state(solution: Solution, p: Process, rank: int, symptom: Claim | None) -> 
     if p.finished or (p.end is not None and p.end.kind == "clean"):
         return "healthy", "reported that it finished" if p.finished else "exited with code 0"
     if not solution.case.by_rank.get(rank):
-        return "silent", "no line of this rank is in these logs"
+        return "silent", "no line in these logs is known to be its own"
     if solution.outcome == "healthy":
         return "healthy", "no failure in its lines"
     if p.end is not None:
