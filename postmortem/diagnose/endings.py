@@ -27,6 +27,7 @@ WORDS = {  # as launchers, shells and schedulers call signals, and the C library
     6: "abrt/abort/aborted",
     8: "fpe/floating point exception",
     4: "ill/illegal instruction/illegal hardware instruction",
+    1: "hup/hangup",
     15: "term/terminated",
     24: "xcpu",
     25: "xfsz",

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _CUT = re.compile(r"… \(\+\d")  # how a list or a text that is too long ends
-_SILENT = "no line of this rank is in these logs"
+_SILENT = "no line in these logs is known to be its own"
 _UNKNOWN = "the cause is not in these logs"
 _OF_RANKS = ("collective-mismatch", "hang")  # failures that some ranks cause
 _REASONLESS = re.compile(r"printed no (?:reason|error)|without a reason")

@@ -225,10 +225,10 @@ def _rootless(solution: Solution) -> str:
 
 
 def _finished(case: Case) -> str:
-    """`; 3 of 4 ranks reported that they finished`, or that the end of the run is missing; else empty."""
+    """`; 3 of 4 ranks reported that they finished`, or that no line is known as the end; else empty."""
     if n := len(case.finished):
         return f"; {n} of {len(case.registry.ranks) or n} ranks reported that they finished"
-    return ", and no line reports the end of the run" if case.open_ended else ""
+    return "; no end of the run was found" if case.open_ended else ""
 
 
 def _suffered(solution: Solution, root: Claim) -> str:
