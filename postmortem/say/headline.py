@@ -137,7 +137,7 @@ def _parts(case: Case, root: Claim, subject: str, ranks: tuple[int, ...]) -> dic
     heard = any(x.kind in OWN_LINES for r in ranks for x in case.by_rank.get(r, ()))
     heard &= all(case.rank_of(x) is not None for x in case.of_kind("stack"))  # else one may be the reason
     return {
-        "who": subject or "A process",
+        "who": subject or (f"A process on {root.hosts[0]}" if len(root.hosts) == 1 else "A process"),
         "was": "were" if many else "was",
         "line": _quoted(e.fields.get("line", ""), bare=False),
         "crash": _crash(e),
