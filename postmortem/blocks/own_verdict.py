@@ -40,5 +40,5 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
 
 def without(events: list[Event]) -> list[Event]:
     """The events outside of our own verdicts."""
-    spans = [(e.where.line or 0, e.where.end_line or 0) for e in events if e.kind == KIND]
-    return [e for e in events if not any(a <= (e.where.line or 0) <= b for a, b in spans)]
+    spans = [(e.line, e.where.end_line or 0) for e in events if e.kind == KIND]
+    return [e for e in events if not any(a <= e.line <= b for a, b in spans)]

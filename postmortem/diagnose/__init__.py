@@ -78,7 +78,7 @@ def diagnose(
     solutions = _with_ids(solutions)
     chosen = _choose(solutions, job)
     if chosen.outcome == "undetermined":
-        known = {(e.where.source, e.where.line) for c in chosen.claims for e in c.events}
+        known = {e.place for c in chosen.claims for e in c.events}
         chosen = replace(chosen, leads=tuple(novelty.leads(chosen.case, known, usual)))
     others = [s for s in solutions if s.case is not chosen.case]
     found = [_with_losses(s, solutions, ledger) for s in (chosen, *others)]
@@ -159,7 +159,7 @@ def _times(chosen: Solution, others: Iterable[Solution]) -> Mapping[Line, Moment
     """The times of lines that any of them knows; of a line that is in several, those of the verdict."""
     times = {line: moment for s in others for line, moment in s.times.items()}
     for e in chosen.case.events:
-        times.pop((e.where.source, e.where.line), None)
+        times.pop(e.place, None)
     return {**times, **chosen.times}
 
 

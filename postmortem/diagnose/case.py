@@ -125,7 +125,7 @@ class Case:
         here = [x for x in self.by_rank[e.rank] if x.where.source == e.where.source]
         again = {x.where.line for x in here if x.kind == "exit"}
         own = (x.where.line for x in here if x.kind in processes.WRITTEN)
-        return any(line is not None and line > (e.where.line or 0) and line not in again for line in own)
+        return any(line is not None and line > e.line and line not in again for line in own)
 
     def ended(self, *kinds: str) -> list[int]:
         """Ranks whose end the launcher saw, of these kinds (see `endings.Ending`)."""

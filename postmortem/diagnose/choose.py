@@ -128,7 +128,7 @@ def _key(c: Claim) -> tuple[object, ...]:
     """Total: the file's name decides only between two equal lines."""
     e = c.first or c.event
     proof = (tier(c), SEVERITIES.index(c.pattern.severity), c.step, len(c.ranks) or 1_000_000)
-    place = (e.at is None, e.at or 0.0, e.where.line or 0)
+    place = (e.at is None, e.at or 0.0, e.line)
     return (*proof, *place, shape(e.text), e.text, c.pattern.title, c.ranks, c.hosts, c.gpus, e.where.source)
 
 

@@ -81,7 +81,7 @@ def declared(a: Claim, b: Claim) -> str:
         if a.strength == "stated" and before(b, a):
             continue
         mutual = any(back.id == a.pattern.id for back in b.pattern.explains)
-        if not mutual or (a.event.where.line or 0, a.event.text) < (b.event.where.line or 0, b.event.text):
+        if not mutual or (a.event.line, a.event.text) < (b.event.line, b.event.text):
             return WORDS[edge.join]
     return ""
 

@@ -28,7 +28,7 @@ def owners(events: Sequence[Event], told: Told, library: Library) -> Mapping[Pla
     named: set[int] = set()
     victims: set[int] = set()
     for e in filter(_raised, events):
-        rank, place = told(e)[0], (e.where.source, e.where.line)
+        rank, place = told(e)[0], e.place
         if rank is not None:
             (victims if place in gone else named).add(rank)
         elif place not in gone:
@@ -96,4 +96,4 @@ def _exit_codes(events: Sequence[Event], library: Library) -> Mapping[int, set[i
 def lost(events: Sequence[Event], library: Library) -> set[Place]:
     """Where lines report that a peer has gone."""
     names = {p.id for p in library.patterns.values() if p.category in LOST}
-    return {(e.where.source, e.where.line) for e in events if e.pattern in names}
+    return {e.place for e in events if e.pattern in names}

@@ -84,7 +84,7 @@ class Registry:
         writer = self.by_writer.get(e.fields.get("writer", ""))
         if writer is not None:
             return writer, Strength.NUMBERED
-        return self.by_place.get((e.where.source, e.where.line)), Strength.LISTED
+        return self.by_place.get(e.place), Strength.LISTED
 
     def _joined(self, e: Event) -> int | None:
         local = e.fields.get("local_rank")

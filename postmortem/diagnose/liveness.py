@@ -55,7 +55,7 @@ def _redrawn(case: Case, x: Event, e: Event) -> bool:
     the process that raised leaves."""
     if e.kind not in ("exception", "pattern") or not e.fields.get("frames") or not is_bar(x):
         return False
-    near = (x.where.line or 0) - (e.where.end_line or e.where.line or 0) <= NEAR
+    near = x.line - e.end <= NEAR
     return near and not any(other.kind == "line" and below(other, x) for other in case.by_source[x.where.source])
 
 
@@ -95,14 +95,14 @@ def left_behind(case: Case) -> set[int]:
 def last_finish(case: Case, source: str) -> Event | None:
     """The last line of a log that reports a finish."""
     found = [e for e in case.by_source[source] if e.kind == "finished"]
-    return max(found, key=lambda e: e.where.line or 0, default=None)
+    return max(found, key=lambda e: e.line, default=None)
 
 
 def last_line(case: Case, source: str) -> int:
     """The line of the last sign of work or of a finish in a log; 0 where it has none."""
-    return max((e.where.line or 0 for e in case.by_source[source] if e.kind in ("worked", "finished")), default=0)
+    return max((e.line for e in case.by_source[source] if e.kind in ("worked", "finished")), default=0)
 
 
 def below(x: Event, e: Event) -> bool:
     """Whether `x` is below `e` in its log."""
-    return (x.where.line or 0) > (e.where.line or 0)
+    return x.line > e.line

@@ -245,8 +245,8 @@ class _Lines:
 
     @classmethod
     def of(cls, claims: Sequence[Claim]) -> _Lines:
-        events = sorted((c.event for c in claims if c.event.where.line is not None), key=lambda e: e.where.line or 0)
-        return cls(len(events) < len(claims), [e.where.line or 0 for e in events], events)
+        events = sorted((c.event for c in claims if c.event.where.line is not None), key=lambda e: e.line)
+        return cls(len(events) < len(claims), [e.line for e in events], events)
 
     def repeats(self, e: Event, ends: Sequence[int]) -> bool:
         """Whether a specific claim is on the decisive line of a block, or on a further line of its message."""
@@ -261,13 +261,13 @@ class _Lines:
 
 def _message(e: Event) -> tuple[int, int]:
     """The first and the last line that its message may have."""
-    line = e.where.line or 0
+    line = e.line
     return e.fields.get("opened") or line, max(e.where.end_line or 0, line + LONE)
 
 
 def _in_message(e: Event, other: Event, end: int | None) -> bool:
     """Whether `other` is a further line of the message of the exception `e`: of the same writer, and without a stamp."""
-    (opened, last), line = _message(e), other.where.line or 0
+    (opened, last), line = _message(e), other.line
     if not opened <= line <= last or (end is not None and line >= end):
         return False
     if other.fields.get("opened", opened) != opened or (other.raw_time and other.clock != "none"):

@@ -90,7 +90,7 @@ def _chosen(case: Case, c: Claim) -> bool:
 
 def _at_the_end(case: Case, c: Claim) -> bool:
     """Whether no line after a warning shows its writer at work."""
-    return c.speaker not in OTHERS and (c.event.where.line or 0) > liveness.last_line(case, c.event.where.source)
+    return c.speaker not in OTHERS and c.event.line > liveness.last_line(case, c.event.where.source)
 
 
 def _half_read(case: Case) -> bool:

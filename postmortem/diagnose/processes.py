@@ -107,7 +107,7 @@ def _with_events(row: Process, events: Sequence[Event], registry: Registry) -> P
         first_seen=min(filter(None, map(moment, events)), default=None),
         first_step=min(steps, default=None),
         last_step=max(steps, default=None),
-        last_line=max(written, key=lambda e: (e.at or 0.0, e.where.line or 0), default=None),
+        last_line=max(written, key=lambda e: (e.at or 0.0, e.line), default=None),
         stack=next((e for e in reversed(events) if e.kind == "stack"), None),
         error=next((e for e in events if e.kind in RAISED and not e.fields.get("wrapper")), None),
         finished="finished" in {e.kind for e in events},

@@ -99,7 +99,7 @@ def _moment(root: Claim | None) -> float | None:
 
 
 def _order(c: Claim) -> tuple[int, str, int]:
-    return ORDER.index(c.role), c.event.where.source, c.event.where.line or 0
+    return ORDER.index(c.role), c.event.where.source, c.event.line
 
 
 # ── the verdict ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -236,7 +236,7 @@ def _announcement(case: Case, root: Claim) -> Event | None:
     if opened is None or root.event.fields.get("excepthook"):
         return None
     above = (root.event.where.source, opened - 1)
-    return next((e for e in case.of_kind("notice") if (e.where.source, e.where.line) == above), None)
+    return next((e for e in case.of_kind("notice") if e.place == above), None)
 
 
 def _by_pattern(claims: Sequence[Claim]) -> list[Claim]:

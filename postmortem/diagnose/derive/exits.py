@@ -80,17 +80,17 @@ def _nameless_ends(case: Case, claims: Sequence[Claim], known: set[int]) -> set[
 
 def _nameless_errors(case: Case, claims: Sequence[Claim]) -> int:
     early = [c for c in claims if c.accuses and c.pattern.category == "rendezvous"]
-    lines = {(e.where.source, e.where.line) for c in early for e in c.events}
+    lines = {e.place for c in early for e in c.events}
     raised = [e for e in case.of_kind("exception") if case.rank_of(e) is None and liveness.uncaught(e)]
-    return sum((e.where.source, e.where.line) in lines for e in raised)
+    return sum(e.place in lines for e in raised)
 
 
 def _nameless_aborts(case: Case, claims: Sequence[Claim]) -> int:
     """How many processes without a rank aborted on an exception with a symptom as its message, right below."""
     symptoms = [c for c in claims if c.role == "symptom"]
-    above = {(c.event.where.source, (c.event.where.line or 0) - 1) for c in symptoms}
+    above = {(c.event.where.source, c.event.line - 1) for c in symptoms}
     aborts = [e for c in symptoms for e in c.events if "terminate called after" in e.text and case.rank_of(e) is None]
-    return sum((e.where.source, e.where.line) in above for e in aborts)
+    return sum(e.place in above for e in aborts)
 
 
 def _is_evidence(case: Case, rank: int, end: Ending, explained: bool) -> bool:
@@ -143,7 +143,7 @@ def _error_above(case: Case, report: Event, ranks: Sequence[int]) -> Event | Non
     """The last error in the lines above, with no work below it."""
     near = _lines_above(case, report, ranks)
     others = {x.where for x in case.by_source[report.where.source] if _is_about_others(case, x)}
-    own = [x for x in near if x.where not in others and _is_error(case, x, report.where.line or 0)]
+    own = [x for x in near if x.where not in others and _is_error(case, x, report.line)]
     last = max(own, key=lambda x: x.where, default=None)
     worked_on = last and any(x.kind in ("worked", "progress") and x.where >= last.where for x in near)
     return None if worked_on else last
@@ -151,8 +151,8 @@ def _error_above(case: Case, report: Event, ranks: Sequence[int]) -> Event | Non
 
 def _lines_above(case: Case, report: Event, ranks: Sequence[int]) -> list[Event]:
     """The events close above a report of these ranks, and of no other rank."""
-    end = report.where.line or 0
-    near = [x for x in case.by_source[report.where.source] if 0 < end - (x.where.line or 0) <= ABOVE]
+    end = report.line
+    near = [x for x in case.by_source[report.where.source] if 0 < end - x.line <= ABOVE]
     return [x for x in near if case.rank_of(x) in (*ranks, None)]
 
 
@@ -166,7 +166,7 @@ def _is_error(case: Case, x: Event, end: int) -> bool:
     """Whether a line reports an error; right above the end a complaint without the word counts, too."""
     if x.fields.get("wrapper"):
         return False
-    if x.kind == "notice" and end - (x.where.line or 0) <= NEXT:
+    if x.kind == "notice" and end - x.line <= NEXT:
         return True
     return x.kind == "exception" or x.fields.get("cries", False) or case.library.get(x.pattern) is not None
 

@@ -54,8 +54,8 @@ class Meeting:
         """Ranks that complain. Until a group exists torch prints no `[rank0]:` before a traceback: on a common console
         these are the ranks that exited with code 1, if there are as many as tracebacks."""
         named = self.case.ranks_of(self.complaints)
-        lines = {(e.where.source, e.where.line) for e in self.complaints if self.case.rank_of(e) is None}
-        raised = [e for e in self.case.of_kind("exception") if (e.where.source, e.where.line) in lines]
+        lines = {e.place for e in self.complaints if self.case.rank_of(e) is None}
+        raised = [e for e in self.case.of_kind("exception") if e.place in lines]
         left = {r for r in self.case.ended("own") if self.case.ends[r].code == 1} - named
         return named | left if len(left) == sum(map(liveness.uncaught, raised)) else named
 
@@ -101,7 +101,7 @@ def _store_not_opened(m: Meeting) -> Claim | None:
     busy = m.case.finished | m.case.ranks_of(m.case.of_kind("progress")) | {*m.case.ended("kill", "crash", "own")}
     if not peers or set(m.outside) != peers or 0 not in m.present - accused - busy:
         return None
-    last = max((e for e in m.case.by_rank[0] if e.kind in ALIVE), key=lambda e: e.where.line or 0)
+    last = max((e for e in m.case.by_rank[0] if e.kind in ALIVE), key=lambda e: e.line)
     gave_up = min((at for e in m.outside.values() if (at := moment(e)) is not None), default=float("inf"))
     if _REGEXES["about-the-group"].search(last.text) or (moment(last) or 0.0) > gave_up:
         return None
@@ -201,7 +201,7 @@ def _stuck(m: Meeting) -> Claim | None:
     last: list[Event] = []
     for r in stuck:
         lines = [e for e in m.case.by_rank[r] if e.kind in ("line", "notice")]
-        last += sorted(lines, key=lambda e: e.where.line or 0)[-1:]
+        last += sorted(lines, key=lambda e: e.line)[-1:]
     because = f"{ranks_text(stuck)} started but never joined the store, where {ranks_text(m.waiting)} waited"
     return make(m.case, "rank-stuck-before-init", stuck, [*last, *m.complaints], because)
 

@@ -41,17 +41,13 @@ def _end(case: Case, source: str, benign: Set[Where]) -> tuple[Event, str] | Non
     """The last line of one log that reports a failure, and the pattern's name."""
     worked = liveness.last_line(case, source)
     lines = [e for e in case.by_source[source] if e.kind in ("line", "notice") and e.speaker != "kernel"]
-    end = max((_line(e) * (e.kind == "line") for e in lines), default=0)
-    last = [e for e in lines if _line(e) > max(end - BEHIND - 1, worked)]
+    end = max((e.line * (e.kind == "line") for e in lines), default=0)
+    last = [e for e in lines if e.line > max(end - BEHIND - 1, worked)]
     errors = [e for e in _unanswered(last) if e.where not in benign]
     if errors:
         return max(errors, key=lambda e: e.where), "log-ends-with-error"
-    waits = [e for e in last if _line(e) == end and _repeats(e, lines)]
+    waits = [e for e in last if e.line == end and _repeats(e, lines)]
     return (waits[0], "log-ends-in-retries") if waits else None
-
-
-def _line(e: Event) -> int:
-    return e.where.line or 0
 
 
 def _repeats(final: Event, lines: Sequence[Event]) -> bool:

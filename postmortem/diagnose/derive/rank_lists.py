@@ -58,7 +58,7 @@ def _named(e: Event) -> Odd | None:
     m = _REGEXES["rank-statement"].search(text)
     if m is None or len(set(_REGEXES["rank-number"].findall(text))) != 1 or whole(m["rank"]) == e.rank:
         return None
-    row = (whole(m["rank"]), m["value"].strip(" ,;."), e.where.line or 0, e.where.file_line, e.text)
+    row = (whole(m["rank"]), m["value"].strip(" ,;."), e.line, e.where.file_line, e.text)
     return Odd((whole(m["rank"]),), row)
 
 

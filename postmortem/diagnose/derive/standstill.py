@@ -66,7 +66,7 @@ def _last_lines(case: Case) -> list[Event]:
         rank = case.rank_of(e)
         if e.source_kind in RANK_LOGS or (e.source_kind == "agent" and rank is not None):
             known = latest.setdefault((e.where.source, rank), e)
-            if (e.where.line or 0) >= (known.where.line or 0):
+            if e.line >= known.line:
                 latest[e.where.source, rank] = e
     return list(latest.values())
 

@@ -25,7 +25,7 @@ def peers_lost_before(view: View) -> Iterator[Defeat]:
         e = claim.event
         rank = view.case.rank_of(e)
         loss = losses.get((rank, e.where.source)) if rank is not None else _all_lost(view, claim, losses)
-        if loss is None or (e.where.line or 0) <= (loss.event.where.line or 0):
+        if loss is None or e.line <= loss.event.line:
             continue
         weaker = WEAKER if loss.role == "cause" else WEAKER + WAITED
         # an aborted all_gather_object allocates whatever its unsent sizes happen to be
@@ -42,7 +42,7 @@ def _all_lost(view: View, claim: Claim, losses: Losses) -> Claim | None:
     own = [c for c in found if c is not None]
     if claim.pattern.category != "native-crash" or len(own) < len(found):
         return None
-    return max(own, key=lambda c: c.event.where.line or 0, default=None)
+    return max(own, key=lambda c: c.event.line, default=None)
 
 
 def _first_losses(view: View) -> Losses:
@@ -52,7 +52,7 @@ def _first_losses(view: View) -> Losses:
         e = c.event
         if c.accuses and c.pattern.category in COMPLAINTS and c.speaker != "kernel" and not _about_a_service(c):
             known = first.setdefault((view.case.rank_of(e), e.where.source), c)
-            if (e.where.line or 0) < (known.event.where.line or 0):
+            if e.line < known.event.line:
                 first[view.case.rank_of(e), e.where.source] = c
     return first
 

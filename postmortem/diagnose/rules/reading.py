@@ -76,7 +76,7 @@ def opens_a_message(view: View) -> Iterator[Defeat]:
     its what(), a list of ranks to the reason of each."""
     at: dict[tuple[str, int], list[Claim]] = defaultdict(list)
     for claim in view.claims:
-        at[claim.event.where.source, claim.event.where.line or 0].append(claim)
+        at[claim.event.where.source, claim.event.line].append(claim)
     for number, claim in view.numbered("cause"):
         head = claim.event.where
         for line in range(FAR):

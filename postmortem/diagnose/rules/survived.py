@@ -90,7 +90,7 @@ def _line_below(case: Case, e: Event, rank: int | None) -> Event | None:
 
 def _far_below(x: Event, e: Event) -> bool:
     """Whether it is a server's answer, or progress that cannot be another rank's last step."""
-    return x.fields.get("by") == "answer" or (x.where.line or 0) - (e.where.line or 0) >= FAR
+    return x.fields.get("by") == "answer" or x.line - e.line >= FAR
 
 
 def _ended_a_rank(case: Case, e: Event) -> bool:
@@ -100,11 +100,11 @@ def _ended_a_rank(case: Case, e: Event) -> bool:
     named = case.ranks_of(raised)
     silent = _failed_with_a_code(case) - named - ({None} if named else set())
     here = [
-        x.where.line or 0
+        x.line
         for x in raised
         if x.where.source == e.where.source and x.rank is None and not re.search("ChildFailed|CalledProcess", x.text)
     ]
-    return bool(silent) and e.kind == "pattern" and (e.where.line or 0) >= max(here, default=0)
+    return bool(silent) and e.kind == "pattern" and e.line >= max(here, default=0)
 
 
 def _failed_with_a_code(case: Case) -> set[int | None]:
@@ -126,7 +126,7 @@ def finite_again(view: View) -> Iterator[Defeat]:
 def _finite_loss(case: Case, e: Event) -> Event | None:
     """The last progress line of the same writer, if it is far below and its loss is finite."""
     own = [x for x in case.by_source[e.where.source] if x.kind == "progress" and x.rank == e.rank]
-    last = max((x for x in own if "loss" in x.fields), key=lambda x: x.where.line or 0, default=None)
+    last = max((x for x in own if "loss" in x.fields), key=lambda x: x.line, default=None)
     try:
         finite = last is not None and math.isfinite(float(last.fields["loss"]))
     except ValueError:
@@ -152,8 +152,8 @@ def _first_function(e: Event) -> str:
 
 
 def _wrote_on(case: Case, e: Event) -> bool:
-    end = e.where.end_line or e.where.line or 0
-    lines = (x for x in case.by_source[e.where.source] if x.kind == "line" and (x.where.line or 0) > end)
+    end = e.end
+    lines = (x for x in case.by_source[e.where.source] if x.kind == "line" and x.line > end)
     return any(not liveness.is_bar(x) for x in lines)
 
 
@@ -161,8 +161,8 @@ def _logged_below_error(case: Case, e: Event) -> bool:
     """Whether the line above the traceback, or above the first of a chain, has a level below ERROR."""
     opened = e.fields.get("opened") or 0
     above = [x for x in case.by_source[e.where.source] if x.kind == "exception" and x.fields.get("chained")]
-    for x in sorted(above, key=lambda x: -(x.where.line or 0)):
-        if 0 < opened - (x.where.end_line or x.where.line or 0) <= CHAIN:
+    for x in sorted(above, key=lambda x: -x.line):
+        if 0 < opened - x.end <= CHAIN:
             opened = x.fields.get("opened") or 0
     heads = [x for x in case.by_source[e.where.source] if x.kind == "notice" and x.where.line == opened - 1]
     return any(_REGEXES["below-error"].search(x.text) for x in heads)
@@ -194,10 +194,10 @@ def at_exit_barrier(view: View) -> Iterator[Defeat]:
     ends: dict[str, list[int]] = {}
     for _, claim in view.numbered():
         if claim.pattern.category == "peer-lost" and _function_in(claim.event, "_exit_barrier"):
-            ends.setdefault(claim.event.where.source, []).append(claim.event.where.line or 0)
+            ends.setdefault(claim.event.where.source, []).append(claim.event.line)
     for at, claim in view.numbered("cause", "symptom"):
         e, lost = claim.event, {claim.pattern.category, claim.pattern.stands_for} & {"peer-lost", "network"}
-        if lost and any(abs((e.where.line or 0) - line) <= NEAR for line in ends.get(e.where.source, ())):
+        if lost and any(abs(e.line - line) <= NEAR for line in ends.get(e.where.source, ())):
             yield Defeat(at, "context", "the agent waited for the others to exit after its own workers had succeeded")
 
 

@@ -205,7 +205,7 @@ def _vanished(table: Table, rows: Sequence[Row], effect: str) -> Claim | None:
 
 def _last_error(row: Row) -> Event | None:
     """A rank's last line where that is an error of its own, and not a supervisor's report of its end."""
-    last = max(row.lines, key=lambda e: e.where.line or 0, default=None)
+    last = max(row.lines, key=lambda e: e.line, default=None)
     if last is None or not (last.fields.get("cries") and last.fields.get("last")):
         return None
     report = row.end.stated_by if row.end is not None else None
@@ -280,7 +280,7 @@ def _bar_above(e: Event) -> Event | None:
     nearby = [*e.context[: e.before], e.text]
     for i in range(len(nearby) - 1, -1, -1):
         if _REGEXES["progress-bar"].search(nearby[i].split("[E ")[0].split("[rank")[0]):
-            where = e.where._replace(line=(e.where.line or 0) - (len(nearby) - 1 - i), end_line=None)
+            where = e.where._replace(line=e.line - (len(nearby) - 1 - i), end_line=None)
             return e if i == e.before else e._replace(where=where, text=nearby[i], rank=None, context=(), before=0)
     return None
 
@@ -310,7 +310,7 @@ def odd_notice(table: Table) -> Claim | None:
     ranks = {rank for rank, _ in lone}
     if len(ranks) != 1 or sum(bool(row.lines) for row in table.rows.values()) < 2:
         return None
-    events = sorted((e for _, e in lone), key=lambda e: (e.at or 0.0, e.where.line or 0))[:3]
+    events = sorted((e for _, e in lone), key=lambda e: (e.at or 0.0, e.line))[:3]
     because = f"only {ranks_text(ranks)} logged `{message(events[0].text)}`"
     return table.make("odd-warning-on-one-rank", ranks, events, because)
 

@@ -59,7 +59,7 @@ class Row:
     def last_lines(self) -> list[Event]:
         """Its last ordinary line in each of its files, latest first."""
         ordinary = [e for e in self.lines if not e.fields.get("first") and not _REGEXES["trouble"].search(e.text)]
-        return sorted(ordinary, key=lambda e: (e.at or 0.0, e.where.line or 0), reverse=True)[:LAST_LINES]
+        return sorted(ordinary, key=lambda e: (e.at or 0.0, e.line), reverse=True)[:LAST_LINES]
 
     @property
     def place(self) -> Place | None:
