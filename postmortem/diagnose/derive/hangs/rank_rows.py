@@ -13,6 +13,7 @@ from typing import Any
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.endings import Ending
+from postmortem.diagnose.processes import WRITTEN
 from postmortem.diagnose.wording import ranks_text
 from postmortem.formats import forms
 from postmortem.model import Event
@@ -137,25 +138,37 @@ class Table:
 
 def table(case: Case, claims: Sequence[Claim]) -> Table:
     """The row of every rank of the job, from its events and from the claims about it."""
-    rows = {r: Row(r, case.end_of(r)) for r in case.registry.ranks[:MOST]}
     deaths = [end.stated_by for r in case.ended("kill", "crash", "own") if (end := case.ends[r]).stated_by is not None]
     death = min(deaths, key=lambda e: (e.at is None, e.at or 0.0), default=None)
     gave_up = case.ranks_of(c.event for c in claims if c.tells("wait"))
-    for e in case.events:
-        rank = case.rank_of(e)
-        if rank is not None and not (e.kind == "stack" and _while_dying(e, death, gave_up)):
-            row = rows.setdefault(rank, Row(rank, case.end_of(rank)))
-            _add_event(row, e)
-            _add_line(row, e)
+    rows = {}
+    for r in dict.fromkeys((*case.registry.ranks[:MOST], *case.by_rank)):
+        own = [e for e in case.by_rank.get(r, ()) if e.kind != "stack" or not _while_dying(e, death, gave_up)]
+        rows[r] = _row(r, case.end_of(r), own)
     for c in claims:
         rank = case.rank_of(c.event)
-        if c.accuses and c.speaker != "kernel" and rank in rows:
+        if rank in rows and c.accuses and c.speaker != "kernel":
             _add_claim(rows[rank], c)
     if not any(c.tells("wait") for c in claims):
         for row in rows.values():
             _drop_count(row)
     _add_nameless(case, rows)
     return Table(case, claims, rows)
+
+
+def _row(rank: int, end: Ending | None, own: Sequence[Event]) -> Row:
+    """What the events of a rank show."""
+    written = [e for e in own if e.kind in WRITTEN]
+    return Row(
+        rank,
+        end,
+        next((e for e in written if e.kind == "line" and _REGEXES["cut-complaint"].match(e.text)), None),
+        stack=next((e for e in own if e.kind == "stack" and not e.fields.get("child")), None),
+        step=max((s for e in written if (s := e.fields.get("step")) is not None), default=None),
+        finished=next((e for e in reversed(written) if e.kind == "finished"), None),
+        last=max(reversed(written), key=lambda e: e.at or 0.0, default=None),
+        lines=[e for e in written if e.kind != "finished"],
+    )
 
 
 def _add_nameless(case: Case, rows: Mapping[int, Row]) -> None:
@@ -181,25 +194,6 @@ def _while_dying(e: Event, death: Event | None, gave_up: Collection[int]) -> boo
     if at is not None and death.at is not None:
         return at >= death.at - DYING_S
     return any("SIGTERM" in line or "Signal 15" in line for line in e.context)
-
-
-def _add_event(row: Row, e: Event) -> None:
-    if e.kind == "stack" and not e.fields.get("child"):
-        row.stack = row.stack or e
-    elif e.kind == "progress":
-        step = e.fields.get("step")
-        row.step = row.step if step is None else max(step, row.step or step)
-    elif e.kind == "finished":
-        row.finished = e
-    elif e.kind == "line" and _REGEXES["cut-complaint"].match(e.text):
-        row.complaint = row.complaint or e
-
-
-def _add_line(row: Row, e: Event) -> None:
-    if e.kind in ("line", "progress"):
-        row.lines.append(e)
-    if e.kind in ("line", "progress", "finished") and (row.last is None or (e.at or 0) >= (row.last.at or 0)):
-        row.last = e
 
 
 def _add_claim(row: Row, c: Claim) -> None:
