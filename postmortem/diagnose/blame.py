@@ -22,8 +22,8 @@ from postmortem.diagnose.wording import listed, ranks_text
 from postmortem.formats.lineform import gist
 from postmortem.model import Where
 from postmortem.model.digits import number
+from postmortem.model.vocabulary import OF_THE_GROUP
 
-OF_THE_GROUP = ("collective-mismatch", "hang")  # one rank's line reports them, only a comparison finds the rank
 MOST_GPUS = 16  # on one host
 Ranks = tuple[int, ...]
 Way = Callable[[Case, Claim, Sequence[Claim]], Ranks]

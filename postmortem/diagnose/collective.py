@@ -23,8 +23,8 @@ from postmortem.diagnose.solution import Solution
 from postmortem.formats import forms
 from postmortem.model.contract import verdict as contract
 from postmortem.model.digits import number
+from postmortem.model.vocabulary import OF_THE_GROUP
 
-WAITED = ("hang", "collective-mismatch")
 NO_COLLECTIVE = (*POINT_TO_POINT, "init")
 NAMED = 1024  # ranks that are listed
 _REGEXES = forms.regexes("diagnose/lines")
@@ -53,7 +53,7 @@ class Collective:
 
 def stuck_in(solution: Solution) -> contract.Collective | None:
     """The collective in which ranks waited until a timeout, or hung by the verdict."""
-    hang = solution.root is not None and solution.root.pattern.category in WAITED
+    hang = solution.root is not None and solution.root.pattern.category in OF_THE_GROUP
     if not hang and not solution.victims.timed_out:
         return None
     case = solution.case
@@ -245,7 +245,7 @@ def _without_the_absent(solution: Solution, found: Collective) -> Collective:
     absent = {
         rank
         for c in solution.claims
-        if c.pattern.entity == "missing-ranks" and c.pattern.category in (*WAITED, None)
+        if c.pattern.entity == "missing-ranks" and c.pattern.category in (*OF_THE_GROUP, None)
         for rank in c.ranks
         if rank in solution.ranks and rank not in found.elsewhere and rank in (found.members or (rank,))
     }

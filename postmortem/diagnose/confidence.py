@@ -12,6 +12,7 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.choose import tier
 from postmortem.diagnose.claims import Claim
 from postmortem.model import Confidence
+from postmortem.model.vocabulary import OF_THE_GROUP
 
 FACT = 2.0  # the highest tier of stated claims about a failure itself, and not about a rank that was missed
 
@@ -56,6 +57,6 @@ def _stated(case: Case, root: Claim, ranks: tuple[int, ...]) -> bool:
 
 def _needs_no_rank(root: Claim) -> bool:
     """Whether the failure is of a GPU, of a host or of the whole job; a mismatch or a hang is of some ranks."""
-    if root.pattern.category in ("collective-mismatch", "hang"):
+    if root.pattern.category in OF_THE_GROUP:
         return False
     return bool(root.gpus or root.hosts) or root.pattern.entity in ("job", "host")

@@ -13,10 +13,10 @@ from itertools import chain
 from postmortem.formats.lineform import gist
 from postmortem.library import Library
 from postmortem.model import Event
+from postmortem.model.vocabulary import OF_PEERS
 
 Place = tuple[str, int | None]  # file and line
 Told = Callable[[Event], tuple[int | None, object]]
-LOST = frozenset(("peer-lost", "rendezvous", "hang"))  # complaints of a rank whose peer has gone or does not come
 UNIQUE = 24  # characters of a message that two ranks do not print by chance
 
 
@@ -95,5 +95,5 @@ def _exit_codes(events: Sequence[Event], library: Library) -> Mapping[int, set[i
 
 def lost(events: Sequence[Event], library: Library) -> set[Place]:
     """Where lines report that a peer has gone."""
-    names = {p.id for p in library.patterns.values() if p.category in LOST}
+    names = {p.id for p in library.patterns.values() if p.category in OF_PEERS}
     return {e.place for e in events if e.pattern in names}

@@ -13,8 +13,8 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event, Outcome
+from postmortem.model.vocabulary import LOUD
 
-LOUD = ("fatal", "error")
 SEVERAL = 3
 PROSE = {"console", "environment"}  # kinds of source that may hold any text
 

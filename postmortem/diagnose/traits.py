@@ -22,13 +22,12 @@ from postmortem.model import fingerprint
 from postmortem.model.contract.incident import Rank
 from postmortem.model.contract.verdict import Verdict
 from postmortem.model.digits import number
+from postmortem.model.vocabulary import OF_THE_GROUP
 
 TIMES = (2, 4, 8)  # factors between sizes of the same elements in two types
-FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL")  # signals without a message of the process
 MET = (  # categories in which the function only met the failure
     "environment", "external-signal", "host-oom", "network", "rendezvous", "scheduler", "shared-memory",
 )  # fmt: skip
-DIFFER = ("hang", "collective-mismatch")  # where the call distinguishes two waits of one function
 SIZES, STORE, SHM = "collective-sizes-differ", "store-out-of-reach", "shared-memory-full"
 _REGEXES = forms.regexes("diagnose/lines")
 _LOADER = "torch/utils/data/"
@@ -66,7 +65,7 @@ def _no_store(solution: Solution, root: Claim) -> bool:
 
 def _fault(solution: Solution, root: Claim) -> str:
     ends = [endings.reported(root.event), *(solution.case.end_of(rank) for rank in solution.ranks)]
-    return next((end.signal for end in ends if end and end.signal in FAULTS), "")
+    return next((end.signal for end in ends if end and end.signal in endings.FAULTS), "")
 
 
 def _sizes(solution: Solution, root: Claim) -> str:
@@ -90,7 +89,7 @@ def _where(solution: Solution, root: Claim, verdict: Verdict) -> str | None:
     if root.pattern.category == "collective-mismatch" and (usual := _usual_place(solution, verdict)):
         return usual
     code, stacks_of = verdict["culprit"]["code"], [e.fields for e in root.events]
-    call = root.pattern.category in DIFFER
+    call = root.pattern.category in OF_THE_GROUP  # it distinguishes two waits of one function
     return fingerprint.frame(code, stacks_of, root.event.kind == "stack", call) if code else None
 
 
@@ -108,7 +107,7 @@ def _details(
     solution: Solution, root: Claim, verdict: Verdict, ranks: Sequence[Rank], kind: str, where: str | None
 ) -> Iterator[str]:
     category = root.pattern.category
-    if kind in FAULTS:
+    if kind in endings.FAULTS:
         yield from [] if where else _crashed_in(root)
     elif kind == STORE:
         yield from _reached(solution)

@@ -29,13 +29,12 @@ from postmortem.model import Event
 from postmortem.model.collected import KERNEL_DMESG, KERNEL_JOURNAL, PREVIOUS, PY_SPY, SACCT, filled, shown
 from postmortem.model.contract.verdict import Collective, Missing
 from postmortem.model.digits import number, whole
+from postmortem.model.vocabulary import OF_THE_GROUP
 from postmortem.system import forms
 
 _TORCH = re.compile(r"(\d{1,6})\.(\d{1,6})")
 _ADDRESS = re.compile(r"(?<![\d.])(\d{1,3}(?:\.\d{1,3}){3})(?::\d|\]:\d|<\d)")
-FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL")  # of which the kernel logs a line
 LOADER = "torch/utils/data/"
-WAITED = ("hang", "collective-mismatch")
 LOST = ("peer-lost", "network", "hang")
 OWN = ("127.", "0.", "169.254.")  # a host's own addresses, and unassigned ones
 NEAR = 4  # hosts in a sentence
@@ -138,7 +137,7 @@ def _may_be_the_kernels(o: Open) -> bool:
         return True
     if o.category == "external-signal":
         return o.end is not None and o.end.kind == "kill" and not (o.root and o.root.tells("killed"))
-    return o.category == "native-crash" and o.end is not None and o.end.signal in FAULTS
+    return o.category == "native-crash" and o.end is not None and o.end.signal in endings.FAULTS
 
 
 def _crash(o: Open) -> Iterator[Missing]:
@@ -184,7 +183,7 @@ def _window(e: Event) -> str:
 
 
 def _recorder(o: Open) -> Iterator[Missing]:
-    if o.category in WAITED and not o.case.at_hand("recorder") and not o.seen and not _left(o):
+    if o.category in OF_THE_GROUP and not o.case.at_hand("recorder") and not o.seen and not _left(o):
         yield _item("recorder", settings=recorder_settings(o.case.registry.torch))
 
 
@@ -214,7 +213,7 @@ def _left(o: Open) -> bool:
 
 
 def _batches(o: Open) -> Iterator[Missing]:
-    if o.category in WAITED and _left(o):
+    if o.category in OF_THE_GROUP and _left(o):
         yield _item("batches")
 
 

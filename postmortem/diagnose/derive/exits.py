@@ -19,6 +19,7 @@ from postmortem.diagnose.wording import ranks_text
 from postmortem.formats.lineform import gist
 from postmortem.model import Event
 from postmortem.model.details import Details
+from postmortem.model.vocabulary import OF_PEERS
 
 PATTERNS = {
     "kill": "rank-exit-sigkill",
@@ -30,7 +31,6 @@ PATTERNS = {
 AFTER_ERROR = "rank-exit-after-error"
 ABOVE = 40  # lines between an error and the launcher's report of the exit
 NEXT = 4  # lines: so near even a complaint without the word error counts
-VICTIMS = ("hang", "peer-lost", "rendezvous")  # complaints about other ranks
 PATIENCE_S = 25.0  # torchrun kills what does not obey SIGTERM within 30 s
 
 
@@ -130,7 +130,7 @@ def _with_error(case: Case, c: Claim, claims: Sequence[Claim]) -> Claim:
     text = error.fields.get("line") or gist(error.text)
     known = next((x.pattern.stands_for or x.pattern.category or "" for x in here), "")
     category = known or topics.of(text) or p.category
-    if category in VICTIMS:
+    if category in OF_PEERS:
         return c
     fields: Details = {**error.fields, "line": text}
     if "exitcode" in c.event.fields:

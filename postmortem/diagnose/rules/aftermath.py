@@ -8,9 +8,9 @@ from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.formats import forms
 from postmortem.library import regexes
+from postmortem.model.vocabulary import LOUD, OF_PEERS
 
-LOUD = ("fatal", "error")
-COMPLAINTS = ("peer-lost", "network", "hang", "rendezvous", "collective-mismatch")  # of ranks about others
+COMPLAINTS = (*OF_PEERS, "network", "collective-mismatch")  # of ranks about others
 WEAKER = ("native-crash", "python-exception", "environment")
 WAITED = ("hang", "rendezvous", "network")
 AT_ONCE_S = 0.2  # ranks print the NaN of one step within this time

@@ -8,11 +8,11 @@ from dataclasses import replace
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import log_ends
-from postmortem.diagnose.rules.aftermath import LOUD
 from postmortem.diagnose.rules.foreign import is_program
 from postmortem.diagnose.rules.reading import is_transport
 from postmortem.library import regexes
 from postmortem.model import Event
+from postmortem.model.vocabulary import LOUD
 
 
 def promoted(case: Case, claims: Sequence[Claim]) -> list[Claim]:

@@ -162,9 +162,9 @@ def _row(rank: int, end: Ending | None, own: Sequence[Event]) -> Row:
     return Row(
         rank,
         end,
-        next((e for e in written if e.kind == "line" and _REGEXES["cut-complaint"].match(e.text)), None),
+        next((e for e in written if _REGEXES["cut-complaint"].match(e.text)), None),
         stack=next((e for e in own if e.kind == "stack" and not e.fields.get("child")), None),
-        step=max((s for e in written if (s := e.fields.get("step")) is not None), default=None),
+        step=max((e.fields["step"] for e in written if "step" in e.fields), default=None),
         finished=next((e for e in reversed(written) if e.kind == "finished"), None),
         last=max(reversed(written), key=lambda e: e.at or 0.0, default=None),
         lines=[e for e in written if e.kind != "finished"],
