@@ -8,7 +8,6 @@ CUDA out of memory. … GPU 3 has a total capacity of    one host, several numbe
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -17,6 +16,7 @@ from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import exits
 from postmortem.diagnose.derive.hangs.rank_rows import odd_one_out
 from postmortem.diagnose.endings import Ending
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.same import same_host
 from postmortem.diagnose.wording import listed, ranks_text
 from postmortem.formats.lineform import gist
@@ -114,8 +114,7 @@ def _other_model(root: Claim) -> Ranks:
         for r, n in ((e.fields.get("rank"), number(e.fields.get("detail"))), first):
             if r is not None and n is not None:
                 parameters.setdefault(r, n)
-    groups = {n: [r for r, own in parameters.items() if own == n] for n in parameters.values()}
-    odd, majority = odd_one_out(groups)
+    odd, majority = odd_one_out(grouped((n, r) for r, n in parameters.items()))
     return tuple(sorted(odd)) if majority else ()
 
 
@@ -147,14 +146,11 @@ def _silent(case: Case, claims: Sequence[Claim]) -> Ranks:
 def _by_nodes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """All ranks of each node whose log has the error once for each rank that its launcher lists, where other nodes
     have none."""
-    lines, on_node = defaultdict(set), defaultdict(set)
-    for e in (e for c in claims if c.role == "cause" and c.pattern.id == root.pattern.id for e in c.events):
-        lines[e.where.source].add(e.where.line)
-    for rank, end in case.ends.items():
-        if end.stated_by is not None:
-            on_node[end.stated_by.where.source].add(rank)
+    same = [c for c in claims if c.role == "cause" and c.pattern.id == root.pattern.id]
+    lines = grouped((e.where.source, e.line) for c in same for e in c.events)
+    on_node = grouped((end.stated_by.where.source, rank) for rank, end in case.ends.items() if end.stated_by)
     found = tuple(sorted(rank for source in lines for rank in on_node[source]))
-    equal = all(len(on_node[source]) == len(seen) for source, seen in lines.items())
+    equal = all(len(on_node[source]) == len({*seen}) for source, seen in lines.items())
     if not equal or len(found) < 2 or set(found) >= set(case.registry.ranks):
         return ()
     case.note(f"the launcher's log has the error once for each rank of its node, {ranks_text(found)}")

@@ -18,6 +18,7 @@ from postmortem.diagnose import outcome
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim, in_time, merged
 from postmortem.diagnose.explain import declared
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.order import before
 from postmortem.formats import forms
 from postmortem.formats.lineform import shape
@@ -120,11 +121,13 @@ def _key(c: Claim) -> tuple[object, ...]:
 
 def same_failures(causes: Sequence[Claim]) -> list[Claim]:
     """The causes, with the same exception on several ranks as one."""
-    groups: dict[tuple[str, str, int | None, int], list[Claim]] = {}
-    for c in sorted(causes, key=lambda c: (c.step, in_time(c.event), c.ranks, c.hosts, c.gpus, c.pids, c.because)):
-        text = shape(c.event.fields.get("line") or c.event.text) if c.pattern.entity == "self" else ""
-        groups.setdefault((c.pattern.id, text, c.attempt, c.step), []).append(c)
-    return [_one(members) for members in groups.values()]
+    ordered = sorted(causes, key=lambda c: (c.step, in_time(c.event), c.ranks, c.hosts, c.gpus, c.pids, c.because))
+    return [_one(same) for same in grouped((_failure(c), c) for c in ordered).values()]
+
+
+def _failure(c: Claim) -> tuple[object, ...]:
+    text = shape(c.event.fields.get("line") or c.event.text) if c.pattern.entity == "self" else ""
+    return c.pattern.id, text, c.attempt, c.step
 
 
 def _one(members: Sequence[Claim]) -> Claim:

@@ -10,7 +10,7 @@ collectives differently.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
@@ -19,6 +19,7 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.derive.hangs import library_reports, recorder, watchdogs
 from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT
 from postmortem.diagnose.derive.hangs.watchdogs import DEFAULT, Group, Wait, seconds, usual
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.solution import Solution
 from postmortem.formats import forms
 from postmortem.model.contract import verdict as contract
@@ -141,9 +142,7 @@ def _of_group(case: Case, group: Group) -> Collective:
     seq = _stuck(group)
     inside = [w for w in waits.values() if w.seq == seq]
     op = usual(w.op for w in inside)
-    by_position: dict[str, list[int]] = defaultdict(list)
-    for r in group.ranks:
-        by_position[_position(waits[r], seq, op)].append(r)
+    by_position = grouped((_position(waits[r], seq, op), r) for r in group.ranks)
     name = "default_pg" if group.key in DEFAULT else group.key
     return Collective(
         op,

@@ -8,12 +8,12 @@ keys: /default_pg/0//cpu//0/2             the rank whose address is missing
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, merged
+from postmortem.diagnose.grouped import grouped
 from postmortem.formats import forms
 from postmortem.formats.lineform import gist
 from postmortem.model import Event, Pattern
@@ -35,12 +35,13 @@ def observe(case: Case) -> list[Claim]:
 
 def group(claims: Sequence[Claim]) -> list[Claim]:
     """The claims, with those of one pattern on one entity in one role as one."""
-    groups: dict[tuple[object, ...], list[Claim]] = defaultdict(list)
-    for c in claims:
-        entity = c.pattern.entity
-        alone = c.event.where if not c.ranks and not c.gpus and entity in ("self", "rank", "pid") else None
-        groups[(c.pattern.id, c.role, c.ranks, c.gpus, c.hosts if entity == "host" else None, alone)].append(c)
-    return [merged(members) for members in groups.values()]
+    return [merged(same) for same in grouped((_entity(c), c) for c in claims).values()]
+
+
+def _entity(c: Claim) -> tuple[object, ...]:
+    entity = c.pattern.entity
+    alone = c.event.where if not c.ranks and not c.gpus and entity in ("self", "rank", "pid") else None
+    return c.pattern.id, c.role, c.ranks, c.gpus, c.hosts if entity == "host" else None, alone
 
 
 def _for_version(case: Case, e: Event, pattern: Pattern) -> Pattern:
@@ -191,9 +192,7 @@ def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
     """The claims without generic ones that repeat a specific one: a traceback with a message that has a pattern is
     not also "a Python exception", on its own line, on a further line of its message, or in another copy of the log."""
     specific = [c for c in claims if _is_specific(c)]
-    by_source: dict[str, list[Claim]] = defaultdict(list)
-    for c in specific:
-        by_source[c.event.where.source].append(c)
+    by_source = grouped((c.event.where.source, c) for c in specific)
     found = {source: _Lines.of(named) for source, named in by_source.items()}
     texts = {_text(case, c) for c in specific}
     ends = _message_ends(case)
@@ -228,11 +227,8 @@ def _text(case: Case, c: Claim) -> tuple[int | None, str]:
 def _message_ends(case: Case) -> dict[str, list[int]]:
     """Lines of each log that belong to no message above: with a stamp of their own, another exception, a launcher's
     entry."""
-    found: dict[str, set[int]] = defaultdict(set)
-    for e in case.events:
-        if e.where.line is not None and (e.kind in STARTS or (e.raw_time and e.clock != "none")):
-            found[e.where.source].add(e.where.line)
-    return {source: sorted(lines) for source, lines in found.items()}
+    starts = (e for e in case.events if e.line and (e.kind in STARTS or (e.raw_time and e.clock != "none")))
+    return {source: sorted(lines) for source, lines in grouped((e.where.source, e.line) for e in starts).items()}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ pass below fills some cells; `Case` and the document only read them.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
@@ -193,13 +192,3 @@ def child_of(e: Event) -> int | None:
     """The pid of the child that an event is about: `DataLoader worker (pid 4377) is killed by signal: Killed`."""
     named = _CHILD_PID.search(e.text)
     return whole(named["pid"]) if named else None
-
-
-def by_rank(events: Iterable[Event], registry: Registry) -> dict[int, list[Event]]:
-    """The events of each rank's own; a line in which a launcher introduces it is none."""
-    found: dict[int, list[Event]] = defaultdict(list)
-    for e in events:
-        rank = registry.rank_of(e)
-        if rank is not None and e.kind != "pid":
-            found[rank].append(e)
-    return found

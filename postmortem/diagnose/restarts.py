@@ -9,11 +9,11 @@ Attempting to start training worker group            by a controller
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from itertools import pairwise
 
 from postmortem.diagnose import endings, liveness
+from postmortem.diagnose.grouped import grouped
 from postmortem.library import Library
 from postmortem.model import Event
 from postmortem.system import lazy
@@ -30,7 +30,7 @@ def infer(events: Sequence[Event], library: Library) -> list[Event]:
     """The events with the number of their attempt, where a single log holds several and nothing else numbers them."""
     cuts: dict[str, list[int]] = {}
     if not any(e.attempt is not None for e in events):
-        own_lines = _by_source(events)
+        own_lines = grouped((e.where.source, e) for e in events if e.where.line is not None)
         if _is_one_process(events, library):
             cuts = {source: _different_errors(own, library) for source, own in own_lines.items()}
         if not any(cuts.values()):
@@ -43,14 +43,6 @@ def infer(events: Sequence[Event], library: Library) -> list[Event]:
         return e._replace(attempt=bisect_left(lines, e.line)) if lines else e
 
     return [numbered(e) for e in events]
-
-
-def _by_source(events: Sequence[Event]) -> dict[str, list[Event]]:
-    found: dict[str, list[Event]] = defaultdict(list)
-    for e in events:
-        if e.where.line is not None:
-            found[e.where.source].append(e)
-    return found
 
 
 # ── one process at a time ───────────────────────────────────────────────────────────────────────────────────
@@ -239,10 +231,9 @@ def _falls(own: Sequence[Event], fell: Sequence[Event], end: int) -> set[int]:
 
 def _first_step(own: Sequence[Event]) -> Iterator[int]:
     """The line of the first of all steps, if it is 0 or 1 and its writer made further ones."""
-    steps: dict[object, list[tuple[int, int]]] = defaultdict(list)
-    for e in own:
-        if e.kind == "progress" and (step := e.fields.get("step")) is not None:
-            steps[e.rank, e.fields.get("writer"), e.fields.get("local_rank")].append((e.end, step))
+    counted = [e for e in own if e.kind == "progress" and e.fields.get("step") is not None]
+    writers = ((e.rank, e.fields.get("writer"), e.fields.get("local_rank")) for e in counted)
+    steps = grouped(zip(writers, ((e.end, e.fields["step"]) for e in counted), strict=True))
     firsts = ((min(seen), max(step for _, step in seen)) for seen in steps.values())
     (line, step), last = min(firsts, default=((0, 0), 0))
     if step <= 1 < last:

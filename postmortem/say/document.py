@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -11,6 +10,7 @@ from postmortem.align.years import YEARLESS_END
 from postmortem.diagnose import Diagnosis, blame, collective, confidence, order, traits
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.solution import Solution
 from postmortem.diagnose.stacks import stacks
 from postmortem.diagnose.wording import BROAD, INHERITED, capital, iso, sentence
@@ -241,11 +241,8 @@ def _announcement(case: Case, root: Claim) -> Event | None:
 
 def _by_pattern(claims: Sequence[Claim]) -> list[Claim]:
     """Symptoms of one pattern on many ranks are one row."""
-    groups: dict[str, list[Claim]] = defaultdict(list)
-    for c in claims:
-        groups[c.pattern.id].append(c)
     rows = []
-    for members in groups.values():
+    for members in grouped((c.pattern.id, c) for c in claims).values():
         first = min(members, key=lambda c: (c.at is None, c.at or 0.0))
         events = tuple(e for c in members for e in c.events)[:64]
         rows.append(replace(first, events=events, ranks=tuple(sorted({r for c in members for r in c.ranks}))))

@@ -12,7 +12,6 @@ Nothing is requested where a line states cause and culprit, nor evidence that is
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT
 from postmortem.diagnose.endings import Ending
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.same import same_host
 from postmortem.diagnose.wording import DATED, listed, ranks_text
 from postmortem.model import Event
@@ -111,14 +111,11 @@ def _peers(o: Open) -> Iterator[Missing]:
     """Logs of the other side of lost connections, where none of that host is here."""
     if o.category not in (*LOST, None) or (o.root is not None and o.root.ranks):
         return
-    complaints: dict[str, list[Event]] = defaultdict(list)
-    for c in o.claims:
-        if c.role == "symptom" and c.pattern.category in LOST:
-            for address in _ADDRESS.findall(c.event.text):
-                complaints[address].append(c.event)
+    lost = [c.event for c in o.claims if c.role == "symptom" and c.pattern.category in LOST]
+    complaints = grouped((address, e) for e in lost for address in _ADDRESS.findall(e.text))
     known = {s.host for s in o.case.sources.values() if s.host}
-    lost = [a for a in complaints if not a.startswith(OWN) and not any(same_host(a, h) for h in known)]
-    for address in sorted(lost, key=lambda a: (-len(complaints[a]), a))[:PEERS]:
+    others = [a for a in complaints if not a.startswith(OWN) and not any(same_host(a, h) for h in known)]
+    for address in sorted(others, key=lambda a: (-len(complaints[a]), a))[:PEERS]:
         first, n = complaints[address][0], len(complaints[address])
         reports = f"{n} lines report it" if n > 1 else "1 line reports it"
         yield _item("peers", address=address, reports=reports, first=first.where, window=_window(first))

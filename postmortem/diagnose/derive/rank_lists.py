@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import make, odd_one_out
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import ranks_text
 from postmortem.formats import forms
 from postmortem.model import Event
@@ -41,9 +42,7 @@ def odd(e: Event) -> Odd | None:
         return None
     if not rows:
         return _named(e)
-    groups: dict[str, list[int]] = {}
-    for rank, value, *_ in rows:
-        groups.setdefault(value, []).append(rank)
+    groups = grouped((value, rank) for rank, value, *_ in rows)
     ranks, majority = odd_one_out(groups)
     if not majority:
         return None

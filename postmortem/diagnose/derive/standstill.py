@@ -8,12 +8,12 @@ The last line of every rank needs a stamp: a progress bar may have gone on witho
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 from postmortem.diagnose.case import RANK_LOGS, Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import make
+from postmortem.diagnose.grouped import grouped
 from postmortem.model import Event
 
 QUIET_S = 1800.0  # an evaluation or a checkpoint can take many minutes
@@ -73,11 +73,9 @@ def _last_lines(case: Case) -> list[Event]:
 
 def _seconds_a_step(case: Case) -> float | None:
     """Seconds that a step took on the slowest rank; None where no rank counts its steps."""
-    counted: dict[Writer, list[tuple[int, float]]] = defaultdict(list)
-    for e in case.of_kind("progress"):
-        step = e.fields.get("step")
-        if step is not None and e.at is not None:
-            counted[e.where.source, e.rank].append((step, e.at))
+    timed = ((e, e.fields.get("step"), e.at) for e in case.of_kind("progress"))
+    marks = (((e.where.source, e.rank), (n, at)) for e, n, at in timed if n is not None and at is not None)
+    counted = grouped(marks)
     spans = [(min(marks), max(marks)) for marks in counted.values()]
     paces = [(ended - began) / (last - first) for (first, began), (last, ended) in spans if last > first]
     return max((pace for pace in paces if pace > 0), default=None)

@@ -113,7 +113,7 @@ def _is_last(case: Case, c: Claim) -> bool:
     if c.pattern.if_last != "once":
         return False
     if c.pattern.restored_by:
-        return not case.seen(c.pattern.restored_by)
+        return not case.by_pattern[c.pattern.restored_by]
     own = case.by_source[e.where.source]
     last = any(x.kind == "line" and x.fields.get("last") and x.where == e.where for x in own)
     return last and not any(x.where > e.where for x in own)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from postmortem.diagnose import endings, liveness
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.rules.aftermath import COMPLAINTS
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.formats import forms
@@ -191,13 +192,11 @@ def while_leaving(view: View) -> Iterator[Defeat]:
 def at_exit_barrier(view: View) -> Iterator[Defeat]:
     """A store that an agent of torchrun loses while it waits for the other agents: it enters that barrier only after its
     own workers have succeeded, and whoever hosts the store may exit first (elastic/agent/server/api.py)."""
-    ends: dict[str, list[int]] = {}
-    for _, claim in view.numbered():
-        if claim.pattern.category == "peer-lost" and _function_in(claim.event, "_exit_barrier"):
-            ends.setdefault(claim.event.where.source, []).append(claim.event.line)
+    lost = [c.event for c in view.claims if c.pattern.category == "peer-lost"]
+    ends = grouped((e.where.source, e.line) for e in lost if _function_in(e, "_exit_barrier"))
     for at, claim in view.numbered("cause", "symptom"):
-        e, lost = claim.event, {claim.pattern.category, claim.pattern.stands_for} & {"peer-lost", "network"}
-        if lost and any(abs(e.line - line) <= NEAR for line in ends.get(e.where.source, ())):
+        e, of_peers = claim.event, {claim.pattern.category, claim.pattern.stands_for} & {"peer-lost", "network"}
+        if of_peers and any(abs(e.line - line) <= NEAR for line in ends[e.where.source]):
             yield Defeat(at, "context", "the agent waited for the others to exit after its own workers had succeeded")
 
 
@@ -236,7 +235,7 @@ def restored(view: View) -> Iterator[Defeat]:
     cluster's list of events the later line decides in any case."""
     failed = [c for c in view.claims if c.accuses and not c.pattern.restored_by]
     for at, claim in view.numbered("cause", "symptom"):
-        e, later = claim.event, view.case.seen(claim.pattern.restored_by)
+        e, later = claim.event, view.case.by_pattern[claim.pattern.restored_by]
         end = next((x for x in later if x.where.source == e.where.source and liveness.below(x, e)), None)
         if end is not None and (claim.speaker == "cluster" or not failed):
             yield Defeat(at, "context", f"it passed: {end.where}")

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT, PROOF, Place, Row, Table, at_odds, odd_one_out
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import capital, listed, ranks_text
 from postmortem.formats import forms
 from postmortem.formats.lineform import message, shape
@@ -84,9 +85,7 @@ def _code(e: Event) -> str:
 
 def _different_places(table: Table, places: Mapping[int, Place], proof: Mapping[int, Event]) -> Claim | None:
     """Ranks that wait in another call than most."""
-    groups: dict[Place, list[int]] = defaultdict(list)
-    for r, place in places.items():
-        groups[place].append(r)
+    groups = grouped((place, r) for r, place in places.items())
     if len(groups) < 2:
         return None
     odd, majority = _odd(places, groups)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -10,6 +10,7 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs import recorder
 from postmortem.diagnose.derive.hangs.rank_rows import Table, at_odds, odd_one_out
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.observe import numbers
 from postmortem.diagnose.wording import ranks_text
 from postmortem.formats import forms
@@ -25,14 +26,14 @@ def fingerprints(table: Table) -> Claim | None:
     """TORCH_DISTRIBUTED_DEBUG=DETAIL: each rank prints its own fingerprint and the first peer's that differs. With
     tensors of different dimensions the peer's half is garbage (torch ProcessGroupWrapper.cpp)."""
     own: dict[int, Event] = {}
-    groups: dict[str, list[int]] = defaultdict(list)
+    prints: dict[int, str] = {}
     peers = Counter[int]()
     for e in table.case.telling("announces"):
-        m = _REGEXES["fingerprint"].search(e.text)
-        peers.update([whole(m["peer"])] if m and m["peer"] else [])
-        if m and whole(m["rank"]) not in own:
-            own[whole(m["rank"])] = e
-            groups[cut(m["print"], 300).split(", TensorDeviceTypes")[0]].append(whole(m["rank"]))
+        if m := _REGEXES["fingerprint"].search(e.text):
+            peers.update([whole(m["peer"])] if m["peer"] else [])
+            own.setdefault(whole(m["rank"]), e)
+            prints.setdefault(whole(m["rank"]), cut(m["print"], 300).split(", TensorDeviceTypes")[0])
+    groups = grouped((text, r) for r, text in prints.items())
     if not own or (len(own) == 1 and len(peers) != 1):
         return None
     odd = _odd(table, groups, peers, sorted(own))

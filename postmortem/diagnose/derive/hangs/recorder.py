@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from postmortem.diagnose.derive.hangs.rank_rows import odd_one_out
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
 
@@ -174,9 +175,7 @@ def _differing(group: _Group) -> Reading | None:
                 break
     if first is None:
         return None
-    same: dict[Operation, list[int]] = defaultdict(list)
-    for rank, operation in group.entries[first].items():
-        same[operation].append(rank)
+    same = grouped((operation, rank) for rank, operation in group.entries[first].items())
     places = "; ".join(f"{ranks_text(same[op])} in {' '.join(op)}".rstrip() for op in sorted(same))
     odd, because = sorted(odd_one_out(same)[0]), f"collective {first} of group {group.key} differs: {places}"
     return group.reading("recorder-collectives-differ", odd, because)._replace(number=first)

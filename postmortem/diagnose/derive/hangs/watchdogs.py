@@ -9,13 +9,14 @@ Numbers of two process groups are not comparable, so each group is compared by i
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import Table, at_odds, odd_one_out
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import capital, ranks_text
 from postmortem.model import Event
 
@@ -144,11 +145,9 @@ def _mixed(table: Table, group: Group) -> bool:
     out in two numbers at once waits in two groups."""
     if group.key is not None:
         return False
-    numbers: dict[int | None, set[object]] = defaultdict(set)
-    for e in table.case.telling("wait"):
-        if not e.fields.get("pg") and "seq" in e.fields:
-            numbers[table.case.rank_of(e)].add(e.fields["seq"])
-    return any(len(found) > 1 for rank, found in numbers.items() if rank is not None)
+    unnamed = [e for e in table.case.telling("wait") if not e.fields.get("pg") and "seq" in e.fields]
+    numbers = grouped((table.case.rank_of(e), e.fields["seq"]) for e in unnamed)
+    return any(len(set(found)) > 1 for rank, found in numbers.items() if rank is not None)
 
 
 def differ(table: Table) -> Claim | None:
@@ -158,9 +157,7 @@ def differ(table: Table) -> Claim | None:
         if _mixed(table, group):
             continue
         usual_op, usual_numel = usual(w.op for w in counted.values()), usual(w.numel for w in counted.values())
-        works: dict[tuple[int, str, str], list[int]] = defaultdict(list)
-        for r, w in counted.items():
-            works[(w.seq or 0, w.op or usual_op, w.numel or usual_numel)].append(r)
+        works = grouped(((w.seq or 0, w.op or usual_op, w.numel or usual_numel), r) for r, w in counted.items())
         if len(works) > 1:
             return _differing(table, group, works)
     return None
