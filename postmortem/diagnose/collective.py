@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar, cast
+from typing import cast
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.derive.hangs import library_reports, recorder, watchdogs
@@ -29,7 +29,6 @@ from postmortem.model.vocabulary import OF_THE_GROUP
 NO_COLLECTIVE = (*POINT_TO_POINT, "init")
 NAMED = 1024  # ranks that are listed
 _REGEXES = forms.regexes("diagnose/lines")
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -126,15 +125,10 @@ def _elements(dims: str) -> int:
 
 def _counted(solution: Solution) -> Collective | None:
     """By watchdogs: the group of the verdict's own line, else the one in which most ranks wait."""
-    groups = [g for g in watchdogs.groups(solution.case) if g.seqs or _launched(g)]
+    groups = [g for g in watchdogs.groups(solution.case) if g.seqs or g.differs]
     own = solution.root.event.fields.get("pg", "") if solution.root else ""
     groups.sort(key=lambda g: g.key != own)
     return _of_group(solution.case, groups[0]) if groups else None
-
-
-def _launched(group: Group) -> bool:
-    """Whether the numbers of enqueued works differ, so that some rank did not arrive."""
-    return len({w.enqueued for w in group.waits.values()} - {None}) > 1
 
 
 def _of_group(case: Case, group: Group) -> Collective:
@@ -156,12 +150,8 @@ def _of_group(case: Case, group: Group) -> Collective:
         entered=tuple(by_position["entered"]),
         missing=tuple(by_position["behind"]),
         elsewhere={r: _of_wait(group, waits[r]) for r in by_position["elsewhere"]},
-        completed=_completed(waits),
+        completed={r: n for r, n in group.completed.items() if n >= 0},
     )
-
-
-def _completed(waits: Mapping[int, Wait]) -> dict[int, int]:
-    return {r: w.completed for r, w in waits.items() if w.completed is not None and w.completed >= 0}
 
 
 def _stuck(group: Group) -> int | None:
@@ -226,13 +216,9 @@ def _called(case: Case) -> Collective | None:
     if not calls:
         return None
     (op, code), _ = Counter(calls.values()).most_common(1)[0]
-    return Collective(
-        op,
-        entered=tuple(r for r, call in calls.items() if call == (op, code)),
-        elsewhere={
-            r: call if call != op else f"{call} at {at}" for r, (call, at) in calls.items() if (call, at) != (op, code)
-        },
-    )
+    entered = tuple(r for r, call in calls.items() if call == (op, code))
+    others = {r: call if call != op else f"{call} at {at}" for r, (call, at) in calls.items() if r not in entered}
+    return Collective(op, entered=entered, elsewhere=others)
 
 
 # ── additions of the verdict ────────────────────────────────────────────────────────────────────────────────
@@ -241,13 +227,9 @@ def _called(case: Case) -> Collective | None:
 def _without_the_absent(solution: Solution, found: Collective) -> Collective:
     """Ranks that the verdict found absent are missing; without a number the call of a rank may be one that it entered
     too late."""
-    absent = {
-        rank
-        for c in solution.claims
-        if c.pattern.entity == "missing-ranks" and c.pattern.category in (*OF_THE_GROUP, None)
-        for rank in c.ranks
-        if rank in solution.ranks and rank not in found.elsewhere and rank in (found.members or (rank,))
-    }
+    missed = [c for c in solution.claims if c.pattern.entity == "missing-ranks"]
+    named = {r for c in missed if c.pattern.category in (*OF_THE_GROUP, None) for r in c.ranks}
+    absent = {r for r in named.intersection(solution.ranks).difference(found.elsewhere) if r in (found.members or (r,))}
     entered = found.entered if found.seq is not None else tuple(r for r in found.entered if r not in absent)
     missing = tuple(sorted({*found.missing, *absent} - set(entered)))
     return replace(found, entered=entered, missing=missing)
@@ -273,12 +255,8 @@ def _row(c: Collective) -> contract.Collective:
         "op": c.op or None,
         "entered": list(c.entered[:NAMED]),
         "missing": list(c.missing[:NAMED]),
-        "elsewhere": dict(_by_rank(c.elsewhere)),
-        "completed": dict(_by_rank(c.completed)),
+        "elsewhere": {str(r): call for r, call in sorted(c.elsewhere.items())[:NAMED]},
+        "completed": {str(r): n for r, n in sorted(c.completed.items())[:NAMED]},
     }
     del row["members"]
     return cast(contract.Collective, row)
-
-
-def _by_rank(values: Mapping[int, _T]) -> Iterator[tuple[str, _T]]:
-    yield from ((str(rank), values[rank]) for rank in sorted(values)[:NAMED])

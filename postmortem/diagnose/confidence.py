@@ -23,9 +23,8 @@ def of(case: Case, root: Claim, ranks: tuple[int, ...]) -> Confidence:
         return "hypothesis"
     if root.strength == "ended":
         return "supported" if _is_specific(case, root) else "hypothesis"
-    return (
-        "established" if root.witnessed or (_stated(case, root, ranks) and not _of_a_child(case, root)) else "supported"
-    )
+    stated = _stated(case, root, ranks) and not _of_a_child(case, root)
+    return "established" if root.witnessed or stated else "supported"
 
 
 def _of_a_child(case: Case, root: Claim) -> bool:

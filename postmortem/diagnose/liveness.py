@@ -41,7 +41,7 @@ def after(case: Case, e: Event, rank: int | None) -> Iterator[Event]:
     """Signs of work or of a finish of a writer below a line of its log."""
     for x in case.by_source[e.where.source]:
         own = rank is None or case.rank_of(x) in (rank, None)
-        if own and at_work(x) and below(x, e) and not _redrawn(case, x, e):
+        if own and at_work(x) and x.below(e) and not _redrawn(case, x, e):
             yield x
 
 
@@ -56,7 +56,7 @@ def _redrawn(case: Case, x: Event, e: Event) -> bool:
     if e.kind not in ("exception", "pattern") or not e.fields.get("frames") or not is_bar(x):
         return False
     near = x.line - e.end <= NEAR
-    return near and not any(other.kind == "line" and below(other, x) for other in case.by_source[x.where.source])
+    return near and not any(other.kind == "line" and other.below(x) for other in case.by_source[x.where.source])
 
 
 def uncaught(e: Event) -> bool:
@@ -101,8 +101,3 @@ def last_finish(case: Case, source: str) -> Event | None:
 def last_line(case: Case, source: str) -> int:
     """The line of the last sign of work or of a finish in a log; 0 where it has none."""
     return max((e.line for e in case.by_source[source] if e.kind in ("worked", "finished")), default=0)
-
-
-def below(x: Event, e: Event) -> bool:
-    """Whether `x` is below `e` in its log."""
-    return x.line > e.line

@@ -70,7 +70,7 @@ def _claim(case: Case, e: Event, pattern: Pattern) -> Claim:
     pid = e.fields.get("pid")
     pids = (pid,) if pid is not None and pid > 1 else ()
     gpus = _gpus(e) if pattern.entity == "gpu" else ()
-    ranks = tuple(sorted(RANKS[pattern.entity](case, e, pids, gpus)))
+    ranks = tuple(sorted(RANKS[pattern.entity](case, e, pids, gpus))) if pattern.entity in RANKS else ()
     hosts = _hosts(e)
     if pattern.entity == "peer" and pattern.role == "cause" and not (e.fields.get("host") or e.fields.get("node")):
         hosts = _peer(e)  # the writer complains of another host
@@ -137,10 +137,6 @@ def _of_host(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
     return () if e.speaker in ("kernel", "scheduler") else _one(case.rank_of(e))
 
 
-def _of_no_rank(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
-    return ()
-
-
 RANKS: dict[str, Callable[[Case, Event, Ranks, tuple[str, ...]], Ranks]] = {
     "self": _of_itself,
     "rank": _of_ranks,
@@ -148,8 +144,6 @@ RANKS: dict[str, Callable[[Case, Event, Ranks, tuple[str, ...]], Ranks]] = {
     "pid": _of_process,
     "gpu": _of_gpu,
     "host": _of_host,
-    "peer": _of_no_rank,
-    "job": _of_no_rank,
 }
 
 
@@ -214,10 +208,9 @@ def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
 def _is_specific(c: Claim) -> bool:
     """Whether its pattern names a failure. An abort of the job, or a launcher's report of a failed process, is below an
     exception, and no line of its message."""
-    reported = c.pattern.stands_for and (
-        c.pattern.entity == "rank" or (c.pattern.severity == "warning" and not c.pattern.tells)
-    )
-    return not (c.pattern.generic or reported or c.tells("aborts")) and (c.accuses or c.pattern.on == "exception")
+    p = c.pattern
+    reported = p.stands_for and (p.entity == "rank" or (p.severity == "warning" and not p.tells))
+    return not (p.generic or reported or c.tells("aborts")) and (c.accuses or p.on == "exception")
 
 
 def _text(case: Case, c: Claim) -> tuple[int | None, str]:

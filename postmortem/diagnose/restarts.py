@@ -9,7 +9,7 @@ Attempting to start training worker group            by a controller
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import pairwise
 
 from postmortem.diagnose import endings, liveness
@@ -89,12 +89,8 @@ def _cuts(own: Sequence[Event], library: Library) -> list[int]:
         starts = (_birth(begun, e) + _next_report(e, deaths) + _next_launch(own, e, deaths) for e in deaths)
         return _ends(zip((e.end + REST for e in deaths), starts, strict=True), blocks)
     stated = _stated(own, library.telling("again")) or _stated(own, library.telling("birth"))[1:]
-    found = {
-        *_ends(_launches(own), blocks),
-        *_ends(_paused(own, library), blocks),
-        *_ends(_fresh(own, library), blocks),
-    }
-    return sorted(found.union(stated))
+    ends = (_launches(own), _paused(own, library), _fresh(own, library))
+    return sorted({*stated, *(cut for found in ends for cut in _ends(found, blocks))})
 
 
 def _ends(ends: Ends, blocks: Sequence[int]) -> list[int]:
@@ -167,14 +163,15 @@ def _ends_of_hosts(own: Sequence[Event]) -> Iterator[tuple[int, int]]:
             yield e.rank - (e.fields.get("local_rank") or 0), e.end
 
 
-def _uncaught(own: Sequence[Event], of_kind: Callable[[Event], bool]) -> list[Event]:
-    return [e for e in own if e.kind == "exception" and of_kind(e) and liveness.uncaught(e)]
+def _ended_a_program(e: Event) -> bool:
+    """Whether it is an uncaught traceback, and the last of its chain."""
+    return e.kind == "exception" and not e.fields.get("chained") and liveness.uncaught(e)
 
 
 def _launches(own: Sequence[Event]) -> Iterator[tuple[int, list[int]]]:
     """Uncaught tracebacks, with the launches in the same log: where a writer's first line comes again before any of
     them, it is no start."""
-    raised = _uncaught(own, lambda e: not e.fields.get("chained"))
+    raised = list(filter(_ended_a_program, own))
     again = [e for e in own if raised and e.kind == "anew" and e.fields.get("first")]
     usual = {(e.rank, e.fields.get("writer")) for e in again if e.end < raised[0].end}
     starts = [e.end for e in again if (e.rank, e.fields.get("writer")) not in usual]
@@ -187,7 +184,7 @@ def _paused(own: Sequence[Event], library: Library) -> Iterator[tuple[int, list[
     log's only writer so far, where the later lines are no complaints of processes that waited for it."""
     named = min((e.end for e in own if e.rank is not None or "local_rank" in e.fields), default=float("inf"))
     complaints = {e.end for e in own if e.kind == "notice" or _accuses(e, library)}
-    for e in _uncaught(own, lambda e: not e.fields.get("chained")):
+    for e in filter(_ended_a_program, own):
         if _SPAWNED.search(e.text):
             yield e.end, _later(own, e.end)
         elif e.end < named:
@@ -242,11 +239,9 @@ def _first_step(own: Sequence[Event]) -> Iterator[int]:
 
 def _is_end(e: Event, library: Library) -> bool:
     """Whether an uncaught traceback, a bad end or a stop of the whole job ends a process that cannot go on."""
-    if e.kind == "exception":
-        return liveness.uncaught(e) and not e.fields.get("chained")
     pattern = library.get(e.pattern)
-    if pattern is None:
-        return False
+    if e.kind == "exception" or pattern is None:
+        return _ended_a_program(e)
     end = endings.reported(e) if "end" in pattern.tells else None
     of_job = pattern.category == "scheduler" and pattern.entity == "job" and pattern.role == "cause"
     return of_job or "stop" in pattern.tells or (end is not None and end.kind not in ("clean", "stop"))

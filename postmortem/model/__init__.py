@@ -320,6 +320,10 @@ class Event(NamedTuple):
         """File and line."""
         return self.where.source, self.where.line
 
+    def below(self, other: Event) -> bool:
+        """Whether it is below another event in the same log."""
+        return self.where.source == other.where.source and self.line > other.line
+
 
 _SPEAKERS: Mapping[str, Speaker] = {
     "agent": "launcher",

@@ -8,7 +8,7 @@ exitcode  : -15                             stopped by the launcher; from outsid
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from postmortem.diagnose import endings, liveness, order, topics
@@ -199,19 +199,16 @@ def _before_all_others(case: Case, end: Ending, report: Event) -> bool:
 def _forced(case: Case, end: Ending) -> bool:
     """Whether the launcher itself sent SIGKILL to a rank that did not obey SIGTERM: a stuck victim or culprit."""
     event = end.stated_by
-    if event is None or event.pid not in set(_killed_by_launcher(case, event)):
+    asked = {e.fields["pid"] for e in case.telling("asks") if "pid" in e.fields and _lasted(e, event)}
+    if event is None or event.pid not in asked.union(e.fields.get("pid") for e in case.telling("forces")):
         return False
     case.note(f"{event.where}: the launcher itself sent SIGKILL to pid {event.pid}, after SIGTERM")
     return True
 
 
-def _killed_by_launcher(case: Case, event: Event) -> Iterator[int | None]:
-    for e in case.telling("forces"):
-        yield e.fields.get("pid")
-    for e in case.telling("asks"):
-        pid = e.fields.get("pid")
-        if pid is not None and event.at is not None and e.at is not None and event.at - e.at > PATIENCE_S:
-            yield pid
+def _lasted(asked: Event, end: Event | None) -> bool:
+    """Whether a process ended so late after a request to stop that its launcher killed it."""
+    return end is not None and end.at is not None and asked.at is not None and end.at - asked.at > PATIENCE_S
 
 
 # ── ends without a rank ─────────────────────────────────────────────────────────────────────────────────────
@@ -276,7 +273,7 @@ def _job_went_on(case: Case, c: Claim) -> bool:
 def _after_the_job(case: Case, c: Claim) -> bool:
     """Whether it is below the final message of a whole run that went well: a script cleans up."""
     last = liveness.last_finish(case, c.event.where.source)
-    below = last is not None and liveness.below(c.event, last) and liveness.surely_finished(last)
+    below = last is not None and c.event.below(last) and liveness.surely_finished(last)
     return below and c.tells("end") and not c.ranks and liveness.all_done(case)
 
 
@@ -286,7 +283,7 @@ def _unaccounted(case: Case, c: Claim, end: Ending, accused: Sequence[Claim]) ->
     if end.kind == "stop" and any(_may_precede(e, c.event) for e in case.telling("asks")):
         return False
     complaints = [x for x in accused if not x.event.fields.get("wrapper") and not _is_stop_after(x, c, end)]
-    if end.kind == "crash" and complaints and all(_is_below(x, c) or _lost_peer(x, end) for x in complaints):
+    if end.kind == "crash" and complaints and all(x.event.below(c.event) or _lost_peer(x, end) for x in complaints):
         return True  # they follow from the crash, whichever was reported first
     return not complaints or _only_silent_rank(case, c, end, accused)
 
@@ -299,12 +296,7 @@ def _lost_peer(x: Claim, end: Ending) -> bool:
 def _is_stop_after(x: Claim, c: Claim, end: Ending) -> bool:
     """Whether Slurm ended a step below the report of a task that failed by itself."""
     own = end.code > 0 and end.kind != "stop"
-    return own and x.tells("stop") and x.speaker != "launcher" and _is_below(x, c)
-
-
-def _is_below(x: Claim, c: Claim) -> bool:
-    a, b = x.event.where, c.event.where
-    return a.source == b.source and (a.line or 0) > (b.line or 0)
+    return own and x.tells("stop") and x.speaker != "launcher" and x.event.below(c.event)
 
 
 def _may_precede(a: Event, b: Event) -> bool:

@@ -52,13 +52,10 @@ def _end(case: Case, source: str, benign: Set[Where]) -> tuple[Event, str] | Non
 
 def _repeats(final: Event, lines: Sequence[Event]) -> bool:
     """Whether the last line announces another try, as several before it."""
-    form = shape(final.text)
-    if final.kind != "line":
+    if final.kind != "line" or not _REGEXES["again"].search(final.text):
         return False
-    return (
-        bool(_REGEXES["again"].search(final.text))
-        and len({e.where.line for e in lines if shape(e.text) == form}) >= ENOUGH
-    )
+    form = shape(final.text)
+    return len({e.line for e in lines if shape(e.text) == form}) >= ENOUGH
 
 
 def _unanswered(last: Sequence[Event]) -> list[Event]:

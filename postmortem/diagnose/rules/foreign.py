@@ -143,11 +143,8 @@ def in_another_cgroup(view: View) -> Iterator[Defeat]:
 
 def _strange_rows(case: Case) -> set[Where]:
     """Rows about several jobs, where nothing shows which is this one."""
-    rows = {
-        e.where: m[1]
-        for e in case.of_kind("pattern")
-        if e.source_kind == "scheduler" and (m := _REGEXES["job-row"].match(e.text)) is not None
-    }
+    tables = [e for e in case.of_kind("pattern") if e.source_kind == "scheduler"]
+    rows = {e.where: m[1] for e in tables if (m := _REGEXES["job-row"].match(e.text)) is not None}
     return set(rows) if len(set(rows.values())) > 1 and not _own_numbers(case, rows) else set()
 
 
@@ -156,9 +153,7 @@ def _own_numbers(case: Case, rows: Mapping[Where, str]) -> set[str]:
     tables = {where.source for where in rows}
     found: set[str] = set()
     for path in set(case.sources) - tables:
-        found |= set(_REGEXES["job-number"].findall(path)) | (
-            set(_REGEXES["number"].findall(path)) & set(rows.values())
-        )
+        found |= {*_REGEXES["job-number"].findall(path)} | ({*_REGEXES["number"].findall(path)} & {*rows.values()})
     own = (e for e in case.of_kind("pattern") if e.where.source not in tables and e.fields.get("job_id"))
     return found | {e.fields["job_id"] for e in own}
 
@@ -183,12 +178,8 @@ def _is_complaint(case: Case, c: Claim) -> bool:
 
 def _after_the_end(case: Case, claim: Claim) -> bool:
     """Whether a scheduler ended a job that had reported its end: it hung at its exit."""
-    at = claim.event.at
-    return (
-        claim.speaker != "kernel"
-        and at is not None
-        and all(e.at is not None and at > e.at for e in case.of_kind("finished"))
-    )
+    at, ends = claim.event.at, [e.at for e in case.of_kind("finished")]
+    return claim.speaker != "kernel" and at is not None and all(end is not None and at > end for end in ends)
 
 
 # ── causes that nothing links to this job ───────────────────────────────────────────────────────────────────
@@ -248,13 +239,8 @@ def _confirmed(case: Case, c: Claim, own: Sequence[Claim]) -> bool:
     causes = [x for x in own if x.role == "cause" and not x.pattern.derived and x.pattern.category not in COMPLAINTS]
     if causes:
         return any(declared(c, x) or (_akin(x, c) and x.pattern.family == "gpu-fault") for x in causes)
-    if (
-        c.pattern.category == "host-oom"
-        and not _REGEXES["job-row"].match(c.event.text)
-        and _some_rank_killed(case, own)
-    ):
-        return True
-    return any(_akin(x, c) for x in own)
+    killed = c.pattern.category == "host-oom" and not _REGEXES["job-row"].match(c.event.text)
+    return any(_akin(x, c) for x in own) or (killed and _some_rank_killed(case, own))
 
 
 def _some_rank_killed(case: Case, own: Sequence[Claim]) -> bool:

@@ -47,7 +47,7 @@ def _last_messages(case: Case, claims: Sequence[Claim]) -> list[Claim]:
 
 
 def _worked_below(case: Case, e: Event) -> bool:
-    below = [x for x in case.by_source[e.where.source] if x.line > e.line]
+    below = [x for x in case.by_source[e.where.source] if x.below(e)]
     return any(x.kind in ("progress", "finished") and case.rank_of(x) in (case.rank_of(e), None) for x in below)
 
 

@@ -59,11 +59,8 @@ def _ended_a_thread(view: View, claim: Claim) -> bool:
     """Whether an exception ended a thread of a rank for which others then waited until a timeout: the rank worked on
     with what the thread had prepared."""
     waited = view.case.ranks_of(c.event for c in view.claims if c.tells("wait"))
-    return (
-        _first_function(claim.event) == "_bootstrap_inner"
-        and bool(waited and claim.ranks)
-        and waited.isdisjoint(claim.ranks)
-    )
+    others = bool(waited and claim.ranks) and waited.isdisjoint(claim.ranks)
+    return others and _first_function(claim.event) == "_bootstrap_inner"
 
 
 def _rank_that_continues(case: Case, claim: Claim) -> int | None:
@@ -78,15 +75,15 @@ def _sign_of_work(case: Case, e: Event, rank: int | None) -> Event | None:
     for x in liveness.after(case, e, rank):
         if not liveness.uncaught(e) or liveness.surely_finished(x) or (x.kind == "worked" and _far_below(x, e)):
             return x
-    tried_again = (
-        _REGEXES["overcome"].search(e.text) and not _REGEXES["gave-up"].search(e.text) and not e.fields.get("opened")
-    )
-    return _line_below(case, e, rank) if tried_again and case.unharmed(rank) else None
-
-
-def _line_below(case: Case, e: Event, rank: int | None) -> Event | None:
-    below = (x for x in case.by_source[e.where.source] if x.kind == "line" and liveness.below(x, e))
+    if not _is_tried_again(e) or not case.unharmed(rank):
+        return None
+    below = (x for x in case.by_source[e.where.source] if x.kind == "line" and x.below(e))
     return next((x for x in below if rank is None or case.rank_of(x) in (rank, None)), None)
+
+
+def _is_tried_again(e: Event) -> bool:
+    given_up = _REGEXES["gave-up"].search(e.text) or e.fields.get("opened")
+    return not given_up and _REGEXES["overcome"].search(e.text) is not None
 
 
 def _far_below(x: Event, e: Event) -> bool:
@@ -100,12 +97,8 @@ def _ended_a_rank(case: Case, e: Event) -> bool:
     raised = [x for x in case.of_kind("exception") if x.source_kind != "agent" and not x.fields.get("reported_by")]
     named = case.ranks_of(raised)
     silent = _failed_with_a_code(case) - named - ({None} if named else set())
-    here = [
-        x.line
-        for x in raised
-        if x.where.source == e.where.source and x.rank is None and not re.search("ChildFailed|CalledProcess", x.text)
-    ]
-    return bool(silent) and e.kind == "pattern" and e.line >= max(here, default=0)
+    nameless = [x for x in raised if x.rank is None and not re.search("ChildFailed|CalledProcess", x.text)]
+    return bool(silent) and e.kind == "pattern" and not any(x.below(e) for x in nameless)
 
 
 def _failed_with_a_code(case: Case) -> set[int | None]:
@@ -172,7 +165,7 @@ def _logged_below_error(case: Case, e: Event) -> bool:
 def job_done(view: View) -> Iterator[Defeat]:
     """A run of which every log reports the end got over the failures above."""
     for at, claim, bye in _in_finished_runs(view):
-        if not liveness.below(claim.event, bye) and (liveness.surely_finished(bye) or not _final(claim)):
+        if not claim.event.below(bye) and (liveness.surely_finished(bye) or not _final(claim)):
             yield Defeat(at, "context", f"the run finished after it ({bye.where})")
 
 
@@ -185,7 +178,7 @@ def while_leaving(view: View) -> Iterator[Defeat]:
             may_follow = not any(map(claim.tells, ("end", "exit", "wait")))  # who waits until a timeout is not leaving
         # a rank that died in a collective of the program had not finished: another rank did
         at_work = claim.event.fields.get("excepthook") and claim.event.fields.get("collective") not in (None, "barrier")
-        if may_follow and not at_work and liveness.surely_finished(bye) and liveness.below(claim.event, bye):
+        if may_follow and not at_work and liveness.surely_finished(bye) and claim.event.below(bye):
             yield Defeat(at, "context", f"the run had finished ({bye.where}), and the processes were exiting")
 
 
@@ -236,6 +229,6 @@ def restored(view: View) -> Iterator[Defeat]:
     failed = [c for c in view.claims if c.accuses and not c.pattern.restored_by]
     for at, claim in view.numbered("cause", "symptom"):
         e, later = claim.event, view.case.by_pattern[claim.pattern.restored_by]
-        end = next((x for x in later if x.where.source == e.where.source and liveness.below(x, e)), None)
+        end = next((x for x in later if x.where.source == e.where.source and x.below(e)), None)
         if end is not None and (claim.speaker == "cluster" or not failed):
             yield Defeat(at, "context", f"it passed: {end.where}")

@@ -89,11 +89,9 @@ def _different_places(table: Table, places: Mapping[int, Place], proof: Mapping[
     if len(groups) < 2:
         return None
     odd, majority = _odd(places, groups)
-    shown = "; ".join(
-        f"{ranks_text(ranks)} waited in {where} ({code})" for (where, code), ranks in sorted(groups.items())
-    )
+    waited = (f"{ranks_text(ranks)} waited in {call} ({code})" for (call, code), ranks in sorted(groups.items()))
     events = [proof[r] for r in sorted(places, key=lambda r: r not in odd)]
-    return table.make("ranks-in-different-collectives", odd, events, at_odds(odd, majority, shown))
+    return table.make("ranks-in-different-collectives", odd, events, at_odds(odd, majority, "; ".join(waited)))
 
 
 def _odd(places: Mapping[int, Place], groups: Mapping[Place, list[int]]) -> tuple[list[int], bool]:
@@ -159,13 +157,7 @@ def asked_to_stop(table: Table) -> Claim | None:
     """The only rank that reports that it was asked to stop, where all others lost it: who stops a job asks all."""
     asked = {r: c.event for c in table.claims if c.tells("asked") and (r := table.case.rank_of(c.event)) is not None}
     lost = [r for r, row in table.rows.items() if row.lost is not None]
-    if (
-        len(asked) != 1
-        or not lost
-        or table.case.ends
-        or set(asked) | set(lost) != set(table.rows)
-        or set(asked) & set(lost)
-    ):
+    if len(asked) != 1 or not lost or table.case.ends or sorted([*asked, *lost]) != sorted(table.rows):
         return None
     because = f"{ranks_text(asked)} reported that it was asked to stop, and {ranks_text(lost)} lost the connection"
     return table.make("rank-was-stopped", asked, [*asked.values(), *(table.rows[r].lost for r in lost)], because)
@@ -253,9 +245,8 @@ def came_after_timeout(table: Table) -> Claim | None:
     if lost.at is not None and gave_up and lost.at + 2 * lost.at_sigma + 1.0 < min(gave_up):
         return None
     proof = [*row.last_lines[:1], lost, *(table.rows[r].complaint for r in table.waiting)]
-    because = (
-        f"rank {row.rank} entered after {ranks_text(table.waiting)} had timed out, and found the connection closed"
-    )
+    waiting = ranks_text(table.waiting)
+    because = f"rank {row.rank} entered after {waiting} had timed out, and found the connection closed"
     return table.make("rank-never-arrived", [row.rank], proof, because)
 
 

@@ -90,6 +90,15 @@ class Group:
         return {w.seq for w in self.waits.values() if w.seq is not None}
 
     @property
+    def completed(self) -> dict[int, int]:
+        return {r: w.completed for r, w in self.waits.items() if w.completed is not None}
+
+    @property
+    def differs(self) -> bool:
+        """Whether the numbers of enqueued works differ, so that some rank did not arrive."""
+        return len({w.enqueued for w in self.waits.values()} - {None}) > 1
+
+    @property
     def named(self) -> str:
         """` of group 3(mesh_tp)`; empty for the group of all ranks."""
         return "" if self.key is None or self.key in DEFAULT else f" of group {self.key}"
@@ -105,8 +114,8 @@ class Group:
     @property
     def first(self) -> bool:
         """Whether the group's first work never ended."""
-        done = [w.completed for w in self.waits.values() if w.completed is not None]
-        return max(self.seqs, default=FIRST) <= FIRST and (max(done) <= 0 if done else self.seqs == {FIRST})
+        done = max(self.completed.values(), default=None)
+        return max(self.seqs, default=FIRST) <= FIRST and (self.seqs == {FIRST} if done is None else done <= 0)
 
 
 def groups(case: Case, without: Collection[int] = ()) -> list[Group]:
