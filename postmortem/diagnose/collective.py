@@ -150,7 +150,7 @@ def _of_group(case: Case, group: Group) -> Collective:
         entered=tuple(by_position["entered"]),
         missing=tuple(by_position["behind"]),
         elsewhere={r: _of_wait(group, waits[r]) for r in by_position["elsewhere"]},
-        completed={r: n for r, n in group.completed.items() if n >= 0},
+        completed=group.completed,
     )
 
 
@@ -256,7 +256,7 @@ def _row(c: Collective) -> contract.Collective:
         "entered": list(c.entered[:NAMED]),
         "missing": list(c.missing[:NAMED]),
         "elsewhere": {str(r): call for r, call in sorted(c.elsewhere.items())[:NAMED]},
-        "completed": {str(r): n for r, n in sorted(c.completed.items())[:NAMED]},
+        "completed": {str(r): n for r, n in sorted(c.completed.items())[:NAMED] if n >= 0},
     }
     del row["members"]
     return cast(contract.Collective, row)
