@@ -35,16 +35,10 @@ class Account(NamedTuple):
 
 def account(root: Claim, claims: Iterable[Claim]) -> Account:
     """Compare every symptom with the root."""
-    links, rest = [], []
-    for c in claims:
-        if c.role != "symptom" or (c.event is root.event and c.pattern.id == root.pattern.id):
-            continue
-        against = _against(root, c)
-        if against:
-            rest.append((c, against))
-        else:
-            links.append(Link(root, c, declared(root, c) or _by_role(root, c)))
-    return Account(tuple(links), tuple(rest))
+    others = (c for c in claims if c.event is not root.event or c.pattern.id != root.pattern.id)
+    judged = [(c, _against(root, c)) for c in others if c.role == "symptom"]
+    links = (Link(root, c, declared(root, c) or _by_role(root, c)) for c, against in judged if not against)
+    return Account(tuple(links), tuple((c, against) for c, against in judged if against))
 
 
 def _against(root: Claim, c: Claim) -> str:

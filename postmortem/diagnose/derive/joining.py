@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import MOST, make
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import ranks_text
 from postmortem.formats import forms
 from postmortem.model import Event
@@ -60,6 +62,12 @@ class Meeting:
         return named | left if len(left) == sum(map(liveness.uncaught, raised)) else named
 
     @cached_property
+    def starts(self) -> dict[int, float]:
+        """When each rank started, where that is known."""
+        times = ((r, moment(e)) for r, events in self.case.by_rank.items() for e in events if e.kind in START)
+        return {r: min(known) for r, known in grouped((r, at) for r, at in times if at is not None).items()}
+
+    @cached_property
     def outside(self) -> dict[int, Event]:
         """Ranks that found no store, with their message."""
         found = [(self.case.rank_of(c.event), c.event) for c in self.claims if c.tells("no-store")]
@@ -70,11 +78,8 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     """At most one claim about ranks that did not join, best evidence first. Empty unless a store or a rendezvous
     complained."""
     meeting = Meeting(case, claims, [c.event for c in claims if c.tells("join-wait") and c.accuses])
-    for step in STEPS if meeting.complaints else (_counted, _store_not_opened):
-        claim = step(meeting)
-        if claim is not None:
-            return [claim]
-    return []
+    steps = STEPS if meeting.complaints else (_counted, _store_not_opened)
+    return list(islice(filter(None, (step(meeting) for step in steps)), 1))
 
 
 def _counted(m: Meeting) -> Claim | None:
@@ -131,11 +136,7 @@ def _separate(stems: set[str]) -> bool:
 
 def _started_after_timeout(m: Meeting) -> Claim | None:
     """A client that started after the others had given up."""
-    times = [(r, moment(e)) for r, events in m.case.by_rank.items() for e in events if e.kind in START]
-    starts: dict[int, float] = {}
-    for rank, at in times:
-        if at is not None:
-            starts[rank] = min(at, starts.get(rank, at))
+    starts = m.starts
     for rank, e in m.outside.items():
         others = max((at for r, at in starts.items() if r != rank), default=None)
         if rank and rank in starts and others is not None and _too_late(m, e, starts[rank], others):

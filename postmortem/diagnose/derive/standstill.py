@@ -61,14 +61,13 @@ def _end(case: Case, claims: Sequence[Claim]) -> Event | None:
 
 def _last_lines(case: Case) -> list[Event]:
     """The last line of every writer in each log."""
-    latest: dict[Writer, Event] = {}
-    for e in case.of_kind("line", "progress", "notice", "finished"):
-        rank = case.rank_of(e)
-        if e.source_kind in RANK_LOGS or (e.source_kind == "agent" and rank is not None):
-            known = latest.setdefault((e.where.source, rank), e)
-            if e.line >= known.line:
-                latest[e.where.source, rank] = e
-    return list(latest.values())
+    printed = ((e, case.rank_of(e)) for e in case.of_kind("line", "progress", "notice", "finished"))
+    of_writers = grouped(
+        ((e.where.source, rank), e)
+        for e, rank in printed
+        if e.source_kind in RANK_LOGS or (e.source_kind == "agent" and rank is not None)
+    )
+    return [max(reversed(own), key=lambda e: e.line) for own in of_writers.values()]
 
 
 def _seconds_a_step(case: Case) -> float | None:

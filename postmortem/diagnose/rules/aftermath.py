@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.formats import forms
 from postmortem.library import regexes
@@ -47,14 +48,10 @@ def _all_lost(view: View, claim: Claim, losses: Losses) -> Claim | None:
 
 def _first_losses(view: View) -> Losses:
     """The first complaint of every rank in each of its logs."""
-    first: dict[tuple[int | None, str], Claim] = {}
-    for c in view.claims:
-        e = c.event
-        if c.accuses and c.pattern.category in COMPLAINTS and c.speaker != "kernel" and not _about_a_service(c):
-            known = first.setdefault((view.case.rank_of(e), e.where.source), c)
-            if e.line < known.event.line:
-                first[view.case.rank_of(e), e.where.source] = c
-    return first
+    found = [c for c in view.claims if c.accuses and c.pattern.category in COMPLAINTS and c.speaker != "kernel"]
+    own = ((c, c.event) for c in found if not _about_a_service(c))
+    in_logs = grouped(((view.case.rank_of(e), e.where.source), c) for c, e in own)
+    return {place: min(claims, key=lambda c: c.event.line) for place, claims in in_logs.items()}
 
 
 def _about_a_service(claim: Claim) -> bool:
@@ -74,11 +71,8 @@ def nan_that_spread(view: View) -> Iterator[Defeat]:
     times = [c.event.at for _, c in nans if c.event.at is not None]
     for at, claim in nans:
         e = claim.event
-        if steps:
-            first = e.fields.get("step") == min(steps)
-        else:
-            first = not times or (e.at is not None and e.at <= min(times) + AT_ONCE_S)
-        if not first:
+        in_time = not times or (e.at is not None and e.at <= min(times) + AT_ONCE_S)
+        if not (e.fields.get("step") == min(steps) if steps else in_time):
             yield Defeat(at, "symptom", "NaN spreads with the gradients")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -291,16 +291,14 @@ def lowest_step(table: Table) -> Claim | None:
 
 def odd_notice(table: Table) -> Claim | None:
     """A warning that one rank alone printed while it still worked: often the only trace of a swallowed exception."""
-    by_shape: dict[str, dict[int, Event]] = defaultdict(dict)
-    for e in table.case.of_kind("notice"):
-        rank = table.case.rank_of(e)
-        if rank is not None and not _REGEXES["about-peers"].search(e.text):
-            by_shape[shape(e.text)].setdefault(rank, e)
-    lone = [next(iter(found.items())) for found in by_shape.values() if len(found) == 1]
-    ranks = {rank for rank, _ in lone}
+    case = table.case
+    notices = [e for e in case.of_kind("notice") if not _REGEXES["about-peers"].search(e.text)]
+    forms_ = grouped((shape(e.text), e) for e in notices if case.rank_of(e) is not None).values()
+    lone = [printed[0] for printed in forms_ if len(case.ranks_of(printed)) == 1]
+    ranks = case.ranks_of(lone)
     if len(ranks) != 1 or sum(bool(row.lines) for row in table.rows.values()) < 2:
         return None
-    events = sorted((e for _, e in lone), key=lambda e: (e.at or 0.0, e.line))[:3]
+    events = sorted(lone, key=lambda e: (e.at or 0.0, e.line))[:3]
     because = f"only {ranks_text(ranks)} logged `{message(events[0].text)}`"
     return table.make("odd-warning-on-one-rank", ranks, events, because)
 
