@@ -138,8 +138,8 @@ class Table:
 
 def table(case: Case, claims: Sequence[Claim]) -> Table:
     """The row of every rank of the job, from its events and from the claims about it."""
-    deaths = [end.stated_by for r in case.ended("kill", "crash", "own") if (end := case.ends[r]).stated_by is not None]
-    death = min(deaths, key=lambda e: (e.at is None, e.at or 0.0), default=None)
+    ends = (case.ends[r].stated_by for r in case.ended("kill", "crash", "own"))
+    death = min(filter(None, ends), key=lambda e: (e.at is None, e.at or 0.0), default=None)
     gave_up = case.ranks_of(c.event for c in claims if c.tells("wait"))
     rows = {}
     for r in dict.fromkeys((*case.registry.ranks[:MOST], *case.by_rank)):
@@ -150,8 +150,7 @@ def table(case: Case, claims: Sequence[Claim]) -> Table:
         if rank in rows and c.accuses and c.speaker != "kernel":
             _add_claim(rows[rank], c)
     if not any(c.tells("wait") for c in claims):
-        for row in rows.values():
-            _drop_count(row)
+        _drop_counts(rows.values())
     _add_nameless(case, rows)
     return Table(case, claims, rows)
 
@@ -210,10 +209,11 @@ def _add_claim(row: Row, c: Claim) -> None:
         row.fatal = row.fatal or e
 
 
-def _drop_count(row: Row) -> None:
+def _drop_counts(rows: Iterable[Row]) -> None:
     """A watchdog prints its counts also when a peer is lost: no wait, but how far its rank had come until then."""
-    if row.lost is not None and row.complaint is not None and row.complaint.kind == "pattern":
-        row.complaint = None
+    for row in rows:
+        if row.lost is not None and row.complaint is not None and row.complaint.kind == "pattern":
+            row.complaint = None
 
 
 def _better(old: Event | None, new: Event) -> Event:
