@@ -39,7 +39,8 @@ def lacking(case: Case) -> str:
     if ranks := liveness.left_behind(case):
         return f"{ranks_text(ranks)} ran and never reported the end, as the others did later"
     if liveness.is_alive(case):
-        return "" if liveness.shown_at_work(case) or not _has_errors(case) else "errors precede its results"
+        errors = {e.where for e in _unknown_notices(case) if e.fields.get("cries")}
+        return "errors precede its results" if len(errors) >= SEVERAL and not liveness.shown_at_work(case) else ""
     if case.registry.ranks or case.registry.world or any(s.kind == "agent" for s in case.sources.values()):
         return "no line shows a rank at work or finished"
     problems = [e for e in _unknown_notices(case) if e.raw_time or e.fields.get("cries")]
@@ -63,10 +64,6 @@ def _without_a_job(case: Case) -> str:
 def _unknown_notices(case: Case) -> list[Event]:
     """Complaints of the job that no pattern knows as benign."""
     return [e for e in case.of_kind("notice") if e.where not in case.known_benign and e.speaker not in OTHERS]
-
-
-def _has_errors(case: Case) -> bool:
-    return len({e.where for e in _unknown_notices(case) if e.fields.get("cries")}) >= SEVERAL
 
 
 def failed(case: Case, claims: Sequence[Claim]) -> bool:

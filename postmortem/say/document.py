@@ -113,7 +113,7 @@ def _verdict(solution: Solution, evidence: Evidence) -> verdict.Verdict:
     if (stuck := collective.stuck_in(solution)) is not None:
         row["collective"] = stuck
     row |= _of_root(solution, solution.root, stuck) if solution.root else _rootless(solution)
-    lost = solution.lost.wanted() if solution.lost and row["confidence"] != "established" else []
+    lost = missing.of_unread(solution.lost) if solution.lost and row["confidence"] != "established" else []
     return cast(verdict.Verdict, row | {"missing": lost + row["missing"]})
 
 

@@ -12,6 +12,7 @@ Nothing is requested where a line states cause and culprit, nor evidence that is
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,12 +25,13 @@ from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.same import same_host
+from postmortem.diagnose.unread import NAMED, OUR_OWN, Unread
 from postmortem.diagnose.wording import DATED, listed, ranks_text
 from postmortem.model import Event
 from postmortem.model.collected import KERNEL_DMESG, KERNEL_JOURNAL, PREVIOUS, PY_SPY, SACCT, filled, shown
 from postmortem.model.contract.verdict import Collective, Missing
 from postmortem.model.digits import number, whole
-from postmortem.model.vocabulary import OF_THE_GROUP
+from postmortem.model.vocabulary import OF_THE_GROUP, WINDOW
 from postmortem.system import forms
 
 _TORCH = re.compile(r"(\d{1,6})\.(\d{1,6})")
@@ -98,6 +100,24 @@ def missing(open_: Open) -> list[Missing]:
 def of_undetermined(open_: Open) -> list[Missing]:
     """The missing evidence where no cause was found: at least the output of the ranks."""
     return missing(open_) or [_item("output")]
+
+
+def of_unread(unread: Unread) -> list[Missing]:
+    """The files that were not read, whole."""
+    lost = {str(row["path"]): str(row["reason"]) for row in unread.rows}
+    return [_whole(path, reason) for path, reason in lost.items() if OUR_OWN not in reason][:NAMED]
+
+
+def _whole(path: str, reason: str) -> Missing:
+    words = (
+        ("Permission denied", "closed"),
+        ("interrupted", "late"),
+        ("took too long", "late"),
+        ("stopped after", "late"),
+    )
+    name = "window" if path == WINDOW else next((name for word, name in words if word in reason), "damaged")
+    why = reason.removeprefix("cannot be opened: ").rstrip(".")
+    return _item(name, path=path, quoted=shlex.quote(path), why=f"{why[:1].lower()}{why[1:]}")
 
 
 def _item(name: str, **parts: object) -> Missing:

@@ -186,15 +186,12 @@ def at_exit_barrier(view: View) -> Iterator[Defeat]:
     """A store that an agent of torchrun loses while it waits for the other agents: it enters that barrier only after its
     own workers have succeeded, and whoever hosts the store may exit first (elastic/agent/server/api.py)."""
     lost = [c.event for c in view.claims if c.pattern.category == "peer-lost"]
-    ends = grouped((e.where.source, e.line) for e in lost if _function_in(e, "_exit_barrier"))
+    waits = (e for e in lost if any(frame[2] == "_exit_barrier" for frame in e.fields.get("frames", ())))
+    ends = grouped((e.where.source, e.line) for e in waits)
     for at, claim in view.numbered("cause", "symptom"):
         e, of_peers = claim.event, {claim.pattern.category, claim.pattern.stands_for} & {"peer-lost", "network"}
         if of_peers and any(abs(e.line - line) <= NEAR for line in ends[e.where.source]):
             yield Defeat(at, "context", "the agent waited for the others to exit after its own workers had succeeded")
-
-
-def _function_in(e: Event, name: str) -> bool:
-    return any(frame[2] == name for frame in e.fields.get("frames", ()))
 
 
 def _in_finished_runs(view: View) -> Iterator[tuple[int, Claim, Event]]:
