@@ -8,11 +8,11 @@ import time
 import pytest
 
 from postmortem.diagnose import attempts, numbering
-from postmortem.formats import forms
 from postmortem.formats.envelope import peel
 from postmortem.input import names
 from postmortem.model import Source, fingerprint
 from postmortem.reading import distinct
+from postmortem.system import forms
 from postmortem.system.resources import PACKAGE
 
 FILES = sorted(str(path.relative_to(PACKAGE).with_suffix("")) for path in PACKAGE.glob("[abdfs]*/*.yaml"))

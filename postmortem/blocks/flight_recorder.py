@@ -24,12 +24,13 @@ from typing import NamedTuple
 from postmortem.blocks.counters import MARKS
 from postmortem.blocks.frames import stack_fields
 from postmortem.blocks.plain_pickle import PlainPickleError, loads
-from postmortem.formats import forms, plain_json
+from postmortem.formats import plain_json
 from postmortem.formats.excerpt import decode, source_event, timed
 from postmortem.model import Event, Source, Stamp
 from postmortem.model.details import Counts, Details
 from postmortem.model.digits import whole
 from postmortem.privacy import cut
+from postmortem.system import forms
 
 MOST = 2000  # entries of a dump; the default size of torch's own buffer
 MAX_JSON = 32 << 20

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from postmortem.formats import forms
 from postmortem.formats.excerpt import Excerpt
 from postmortem.library import Signature
 from postmortem.model import Event
+from postmortem.system import forms
 
 OPENER = Signature(":own-verdict", r"\b(?:INCIDENT|RECOVERED|UNDETERMINED)  \w", after=8192)
 KIND = "own-verdict"

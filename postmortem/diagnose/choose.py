@@ -20,9 +20,9 @@ from postmortem.diagnose.claims import Claim, in_time, merged
 from postmortem.diagnose.explain import declared
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.order import before
-from postmortem.formats import forms
 from postmortem.formats.lineform import shape
 from postmortem.model.vocabulary import SEVERITIES
+from postmortem.system import forms
 
 DAY_S = 86400.0  # a kernel's log covers weeks: a failure of another day is unrelated
 STRONG = 1.0  # the highest tier of claims about the death of a process or a host

@@ -21,10 +21,10 @@ from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT
 from postmortem.diagnose.derive.hangs.watchdogs import DEFAULT, Group, Wait, seconds, usual
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.solution import Solution
-from postmortem.formats import forms
 from postmortem.model.contract import verdict as contract
 from postmortem.model.digits import number
 from postmortem.model.vocabulary import OF_THE_GROUP
+from postmortem.system import forms
 
 NO_COLLECTIVE = (*POINT_TO_POINT, "init")
 NAMED = 1024  # ranks that are listed

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from postmortem.formats import forms
 from postmortem.model import Event
 from postmortem.model.digits import number
+from postmortem.system import forms
 
 SHELL = 128  # a shell, a container and srun report a signal as 128 + its number
 BYTE = 256  # a launcher that exits with the code of its worker, -9, leaves 247

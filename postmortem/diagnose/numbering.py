@@ -12,9 +12,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
-from postmortem.formats import forms
 from postmortem.model import Event, Source
 from postmortem.model.digits import whole
+from postmortem.system import forms
 
 _NUMBER = re.compile(r"(?<!\d)\d{1,5}(?!\d)")
 _WORD = re.compile(r"([A-Za-z]{0,40})[ =:#._-]{0,2}$")

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, merged
 from postmortem.diagnose.grouped import grouped
-from postmortem.formats import forms
 from postmortem.formats.lineform import gist
 from postmortem.model import Event, Pattern
 from postmortem.model.digits import whole
+from postmortem.system import forms
 
 LONE = 40  # lines after an exception's decisive line that may still belong to its message
 STARTS = ("exception", "exit", "crash", "stack", "cut")  # events that end the message of an exception above
@@ -187,7 +187,7 @@ def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
     not also "a Python exception", on its own line, on a further line of its message, or in another copy of the log."""
     specific = [c for c in claims if _is_specific(c)]
     by_source = grouped((c.event.where.source, c) for c in specific)
-    found = {source: _Lines.of(named) for source, named in by_source.items()}
+    found = {source: sorted((c.event for c in own), key=_line) for source, own in by_source.items()}
     texts = {_text(case, c) for c in specific}
     ends = _message_ends(case)
     out = []
@@ -195,7 +195,7 @@ def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
         source = c.event.where.source
         if not c.pattern.generic:
             out.append(c)
-        elif source in found and found[source].repeats(c.event, ends.get(source, ())):
+        elif source in found and _repeats(found[source], c.event, ends.get(source, ())):
             continue
         elif not c.event.fields.get("wrapper"):
             out += [c] if _text(case, c) not in texts else []
@@ -224,28 +224,20 @@ def _message_ends(case: Case) -> dict[str, list[int]]:
     return {source: sorted(lines) for source, lines in grouped((e.where.source, e.line) for e in starts).items()}
 
 
-@dataclass(frozen=True)
-class _Lines:
-    """The lines of the specific claims of one source: a log may have many thousands of them."""
+def _line(e: Event) -> int:
+    return e.line
 
-    whole: bool  # whether one is about a document without lines
-    lines: Sequence[int]
-    events: Sequence[Event]  # of each of the lines
 
-    @classmethod
-    def of(cls, claims: Sequence[Claim]) -> _Lines:
-        events = sorted((c.event for c in claims if c.event.where.line is not None), key=lambda e: e.line)
-        return cls(len(events) < len(claims), [e.line for e in events], events)
-
-    def repeats(self, e: Event, ends: Sequence[int]) -> bool:
-        """Whether a specific claim is on the decisive line of a block, or on a further line of its message."""
-        if e.where.line is None:
-            return self.whole
-        after = bisect_right(ends, e.where.line)
-        end = ends[after] if after < len(ends) else None
-        first, last = _message(e)
-        around = slice(bisect_left(self.lines, min(first, e.where.line)), bisect_right(self.lines, last))
-        return any(x.where.line == e.where.line or _in_message(e, x, end) for x in self.events[around])
+def _repeats(specific: Sequence[Event], e: Event, ends: Sequence[int]) -> bool:
+    """Whether a specific claim is on the decisive line of a block, or on a further line of its message. `specific` are
+    those of its log by line, of which there may be many thousands; `ends` the lines that belong to no message above."""
+    if e.where.line is None:
+        return specific[0].where.line is None
+    after = bisect_right(ends, e.line)
+    end = ends[after] if after < len(ends) else None
+    first, last = _message(e)
+    low, high = bisect_left(specific, min(first, e.line), key=_line), bisect_right(specific, last, key=_line)
+    return any(x.line == e.line or _in_message(e, x, end) for x in specific[low:high])
 
 
 def _message(e: Event) -> tuple[int, int]:

@@ -14,9 +14,9 @@ from itertools import groupby
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.grouped import grouped
-from postmortem.formats import forms
 from postmortem.model import Event
 from postmortem.model.contract.incident import LibraryFrame, Stack, StackFrame
+from postmortem.system import forms
 
 GROUPS = 32
 FRAMES = 60

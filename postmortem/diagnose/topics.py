@@ -16,8 +16,8 @@ from dataclasses import replace
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.formats import forms
 from postmortem.formats.excerpt import CONTEXT
+from postmortem.system import forms
 
 MOST = 600  # characters of a line
 

@@ -17,12 +17,12 @@ from collections.abc import Iterator, Sequence
 from postmortem.diagnose import collective, endings, stacks
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.solution import Solution
-from postmortem.formats import forms
 from postmortem.model import fingerprint
 from postmortem.model.contract.incident import Rank
 from postmortem.model.contract.verdict import Verdict
 from postmortem.model.digits import number
 from postmortem.model.vocabulary import OF_THE_GROUP
+from postmortem.system import forms
 
 TIMES = (2, 4, 8)  # factors between sizes of the same elements in two types
 MET = (  # categories in which the function only met the failure

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from postmortem.formats import forms
+from postmortem.system import forms
 
 _REGEXES = forms.regexes("formats/jobs")
 COMMAND = "command"  # the command that started the job

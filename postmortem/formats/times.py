@@ -10,8 +10,8 @@ import calendar
 import re
 from functools import lru_cache
 
-from postmortem.formats import forms
 from postmortem.model import ClockKind, Stamp
+from postmortem.system import forms
 
 NO_YEAR = 1972
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")

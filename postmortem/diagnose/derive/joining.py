@@ -18,8 +18,8 @@ from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import MOST, make
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import ranks_text
-from postmortem.formats import forms
 from postmortem.model import Event
+from postmortem.system import forms
 
 ALIVE = ("line", "identity", "progress", "exception")
 START = ("line", "identity")

@@ -13,9 +13,9 @@ from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import make
-from postmortem.formats import forms
 from postmortem.formats.lineform import shape
 from postmortem.model import Event, Where
+from postmortem.system import forms
 
 BEHIND = 4  # lines that a shell or a trap may still print after the error
 ENOUGH = 3  # lines of one wait: fewer may be a compilation

@@ -17,9 +17,9 @@ from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import make, odd_one_out
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import ranks_text
-from postmortem.formats import forms
 from postmortem.model import Event
 from postmortem.model.digits import whole
+from postmortem.system import forms
 
 MOST = 600  # characters of a message
 _REGEXES = forms.regexes("diagnose/lines")

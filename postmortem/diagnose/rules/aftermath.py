@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.rules.view import Defeat, View
-from postmortem.formats import forms
 from postmortem.library import regexes
 from postmortem.model.vocabulary import LOUD, OF_PEERS
+from postmortem.system import forms
 
 COMPLAINTS = (*OF_PEERS, "network", "collective-mismatch")  # of ranks about others
 WEAKER = ("native-crash", "python-exception", "environment")

@@ -22,8 +22,8 @@ from postmortem.diagnose.explain import declared
 from postmortem.diagnose.rules.aftermath import COMPLAINTS
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.same import same_host
-from postmortem.formats import forms
 from postmortem.model import Event, Where
+from postmortem.system import forms
 
 _REGEXES = forms.regexes("diagnose/lines")
 GPU = ("gpu-hardware", "gpu-fault")

@@ -9,8 +9,8 @@ from postmortem.diagnose.derive import rank_lists
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.wording import ranks_text
-from postmortem.formats import forms
 from postmortem.privacy import cut
+from postmortem.system import forms
 
 _REGEXES = forms.regexes("diagnose/lines")
 FAR = 40  # lines of a message below its head

@@ -12,10 +12,10 @@ from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.rules.aftermath import COMPLAINTS
 from postmortem.diagnose.rules.view import Defeat, View
-from postmortem.formats import forms
 from postmortem.model import Event
 from postmortem.model.digits import number
 from postmortem.privacy import cut
+from postmortem.system import forms
 
 _REGEXES = forms.regexes("diagnose/lines")
 NEAR = 60  # lines: c10d's warning with its C++ frames is above the agent's traceback

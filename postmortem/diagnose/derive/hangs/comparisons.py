@@ -10,9 +10,9 @@ from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT, PROOF, Place, Row, Table, at_odds, odd_one_out
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import capital, listed, ranks_text
-from postmortem.formats import forms
 from postmortem.formats.lineform import message, shape
 from postmortem.model import Event
+from postmortem.system import forms
 
 WORK = (  # (part of a file's path, activity of a stack with such a frame)
     ("torch/utils/data/", "stuck loading data"),

@@ -13,11 +13,11 @@ from postmortem.diagnose.derive.hangs.rank_rows import Table, at_odds, odd_one_o
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.observe import numbers
 from postmortem.diagnose.wording import ranks_text
-from postmortem.formats import forms
 from postmortem.formats.lineform import gist
 from postmortem.model import Event
 from postmortem.model.digits import whole
 from postmortem.privacy import cut
+from postmortem.system import forms
 
 _REGEXES = forms.regexes("diagnose/lines")
 

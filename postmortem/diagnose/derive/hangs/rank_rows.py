@@ -15,8 +15,8 @@ from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.processes import WRITTEN
 from postmortem.diagnose.wording import ranks_text
-from postmortem.formats import forms
 from postmortem.model import Event
+from postmortem.system import forms
 
 MOST = 65536  # ranks that are compared
 PROOF = 64  # events of one claim
