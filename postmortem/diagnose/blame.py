@@ -20,7 +20,6 @@ from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.same import same_host
 from postmortem.diagnose.wording import listed, ranks_text
 from postmortem.formats.lineform import gist
-from postmortem.model import Where
 from postmortem.model.digits import number
 from postmortem.model.vocabulary import OF_THE_GROUP
 
@@ -226,18 +225,14 @@ def _by_a_copy(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The ranks of the copies of the same line that have one, unless more copies have none. A report may break a
     long message into lines."""
     text = gist(root.event.text)
-    named: set[Where] = set()
-    nameless: set[Where] = set()
-    ranks: set[int] = set()
-    for c in (c for c in claims if c.pattern.id == root.pattern.id):
-        other = gist(c.event.text)
-        if other.startswith(text) or text.startswith(other):
-            (named if c.ranks else nameless).update(e.where for e in c.events)
-            ranks.update(c.ranks)
-    if not ranks or len(nameless) > len(named):
+    others = ((c, gist(c.event.text)) for c in claims if c.pattern.id == root.pattern.id)
+    copies = [c for c, other in others if other.startswith(text) or text.startswith(other)]
+    ranks = _ranks(copies)
+    lines = grouped((bool(c.ranks), e.where) for c in copies for e in c.events)
+    if not ranks or len({*lines[False]}) > len({*lines[True]}):
         return ()
     case.note(f"{root.event.where} and the report on {ranks_text(ranks)} are copies of one error")
-    return tuple(sorted(ranks))
+    return ranks
 
 
 def _by_gpus(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:

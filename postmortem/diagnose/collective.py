@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import TypeVar, cast
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.derive.hangs import library_reports, recorder, watchdogs
@@ -29,6 +29,7 @@ from postmortem.system import forms
 NO_COLLECTIVE = (*POINT_TO_POINT, "init")
 NAMED = 1024  # ranks that are listed
 _REGEXES = forms.regexes("diagnose/lines")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -177,11 +178,10 @@ Print = tuple[str, int | None, int | None, str | None]  # operation, number, ele
 def announced(case: Case) -> dict[int, Print]:
     """The fingerprint of each rank's own collective (TORCH_DISTRIBUTED_DEBUG=DETAIL)."""
     found: dict[int, Print] = {}
-    for e in case.telling("announces"):
-        rank, op = e.fields.get("rank"), e.fields.get("op", "")
-        if rank is not None and op:
-            numel = _elements(e.fields["shape"]) if "shape" in e.fields else None
-            found.setdefault(rank, (op, e.fields.get("seq"), numel, e.fields.get("dtype") or None))
+    for of in (e.fields for e in case.telling("announces")):
+        if "rank" in of and of.get("op"):
+            numel = _elements(of["shape"]) if "shape" in of else None
+            found.setdefault(of["rank"], (of["op"], of.get("seq"), numel, of.get("dtype") or None))
     return found
 
 
@@ -189,10 +189,15 @@ def _announced(case: Case) -> Collective | None:
     prints = announced(case)
     if not prints:
         return None
-    ((op, seq, numel, dtype), _) = Counter(prints.values()).most_common(1)[0]
-    entered = tuple(sorted(r for r, found in prints.items() if found == (op, seq, numel, dtype)))
+    (op, seq, numel, dtype), entered = _usual(prints)
     others = {r: _shaped(*found) for r, found in prints.items() if r not in entered}
     return Collective(op, seq, numel_in=numel, dtype=dtype, entered=entered, elsewhere=others)
+
+
+def _usual(column: Mapping[int, T]) -> tuple[T, tuple[int, ...]]:
+    """The most frequent value, and its ranks."""
+    value = Counter(column.values()).most_common(1)[0][0]
+    return value, tuple(sorted(r for r, own in column.items() if own == value))
 
 
 def _shaped(op: str, seq: int | None, numel: int | None, dtype: str | None) -> str:
@@ -203,20 +208,15 @@ def _shaped(op: str, seq: int | None, numel: int | None, dtype: str | None) -> s
 
 def _calls(case: Case) -> dict[int, tuple[str, str]]:
     """The call in each rank's stack or traceback, and the line of the user's code that made it."""
-    found: dict[int, tuple[str, str]] = {}
-    for rank, events in case.by_rank.items():
-        for e in events:
-            if (collective := e.fields.get("collective")) and rank not in found:
-                found[rank] = collective, e.fields.get("code") or ""
-    return found
+    calls = {rank: [e.fields for e in events if e.fields.get("collective")] for rank, events in case.by_rank.items()}
+    return {rank: (first[0]["collective"] or "", first[0].get("code") or "") for rank, first in calls.items() if first}
 
 
 def _called(case: Case) -> Collective | None:
     calls = {rank: call for rank, call in sorted(_calls(case).items()) if call[0] not in NO_COLLECTIVE}
     if not calls:
         return None
-    (op, code), _ = Counter(calls.values()).most_common(1)[0]
-    entered = tuple(r for r, call in calls.items() if call == (op, code))
+    (op, _), entered = _usual(calls)
     others = {r: call if call != op else f"{call} at {at}" for r, (call, at) in calls.items() if r not in entered}
     return Collective(op, entered=entered, elsewhere=others)
 
@@ -240,13 +240,9 @@ def _timed(solution: Solution, found: Collective) -> Collective:
     if found.timeout_s is not None:
         return found
     waits = [*solution.case.telling("wait"), *(solution.root.events if solution.root else ())]
-    timeouts = (seconds(e.fields.get("timeout_ms")) for e in waits)
-    ran = (seconds(e.fields.get("ran_ms")) for e in waits)
-    return replace(
-        found,
-        timeout_s=next(filter(None, timeouts), None),
-        waited_s=found.waited_s or max(filter(None, ran), default=None),
-    )
+    timeout = next(filter(None, (seconds(e.fields.get("timeout_ms")) for e in waits)), None)
+    waited = max(filter(None, (seconds(e.fields.get("ran_ms")) for e in waits)), default=None)
+    return replace(found, timeout_s=timeout, waited_s=found.waited_s or waited)
 
 
 def _row(c: Collective) -> contract.Collective:

@@ -11,7 +11,7 @@ JobID           JobName  Partition    Account  AllocCPUS      State ExitCode
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from postmortem.diagnose import liveness
@@ -57,19 +57,15 @@ def _of_unknown_process(c: Claim) -> bool:
 
 def joined(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     """Kernel claims about processes of unknown pid get the one rank with an end that fits: containers have pids of their own."""
-    out = []
-    for c in claims:
-        if _of_unknown_process(c) and is_program(c.event) and not outside(case, c.event):
-            if (rank := _only_killed(case, c.event)) is not None:
-                why = "no pid matches (containers have their own); the process name matches, and this rank fell silent"
-                c = replace(c, ranks=(rank,), because=why)
-            elif (rank := _only_unknown(case, c.event)) is not None:
-                why = f"the pids of all other ranks are known, and rank {rank} printed nothing after the kill"
-                c = replace(c, ranks=(rank,), because=why)
-            elif (rank := _parent(case, c.event)) is not None:
-                c = replace(c, ranks=(rank,), because=f"the process was a child of rank {rank}, which reported its end")
-        out.append(c)
-    return out
+    mine = [_of_unknown_process(c) and is_program(c.event) and not outside(case, c.event) for c in claims]
+    return [_joined(case, c) if own else c for c, own in zip(claims, mine, strict=True)]
+
+
+def _joined(case: Case, c: Claim) -> Claim:
+    for way, because in JOINS:
+        if (rank := way(case, c.event)) is not None:
+            return replace(c, ranks=(rank,), because=because.format(rank=rank))
+    return c
 
 
 def _only_killed(case: Case, e: Event) -> int | None:
@@ -111,6 +107,13 @@ def _parent(case: Case, e: Event) -> int | None:
 
 def _near(e: Event, x: Event) -> bool:
     return e.at is None or x.at is None or abs(e.at - x.at) <= NEAR_S + 3 * (e.at_sigma + x.at_sigma)
+
+
+JOINS: tuple[tuple[Callable[[Case, Event], int | None], str], ...] = (
+    (_only_killed, "no pid matches (containers have their own); the process name matches, and this rank fell silent"),
+    (_only_unknown, "the pids of all other ranks are known, and rank {rank} printed nothing after the kill"),
+    (_parent, "the process was a child of rank {rank}, which reported its end"),
+)
 
 
 def unknown_process(view: View) -> Iterator[Defeat]:
