@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from postmortem.diagnose import processes
-from postmortem.diagnose.claims import OTHERS
+from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.identity import Registry
@@ -18,6 +18,7 @@ from postmortem.diagnose.processes import Process, moment
 from postmortem.library import Library
 from postmortem.model import Event, Source, Where
 
+PROOF = 64  # events of one claim
 RANK_LOGS = ("console", "json-lines", "ray")  # kinds of source in which ranks write
 
 
@@ -34,6 +35,17 @@ class Case:
 
     def note(self, text: str) -> None:
         self.notes[text] = None
+
+    def claim(self, pattern: str, ranks: Iterable[int], events: Iterable[Event | None], because: str) -> Claim | None:
+        """A claim that rests on several lines; None without proof."""
+        p = self.library.get(pattern)
+        named = tuple(sorted(set(ranks)))
+        proof = tuple(e for e in events if e is not None)[:PROOF]
+        if p is None or not proof:
+            return None
+        hosts = tuple(sorted({h for r in named if (h := self.registry.host_of.get(r))}))
+        self.note(f"{pattern}: {because}")
+        return Claim(p, p.role, proof, named, hosts, (), (), self.attempt, because, p.strength)
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -103,12 +103,7 @@ def _comparable(a: Claim, b: Claim) -> bool:
         return False  # the lines of a comparison are its proof, and not the time of the failure
     if (tier(a), a.pattern.severity) == (tier(b), b.pattern.severity):
         return a.step == b.step  # comparisons are ordered by their evidence, not by the time of their lines
-    return strong(a) and strong(b) and _same_day(a, b)
-
-
-def _same_day(a: Claim, b: Claim) -> bool:
-    ea, eb = a.first, b.first
-    return ea is None or eb is None or abs((ea.at or 0.0) - (eb.at or 0.0)) < DAY_S
+    return strong(a) and strong(b) and (a.at is None or b.at is None or abs(a.at - b.at) < DAY_S)
 
 
 def _key(c: Claim) -> tuple[object, ...]:

@@ -76,18 +76,14 @@ def failed(case: Case, claims: Sequence[Claim]) -> bool:
 def complains(case: Case, c: Claim) -> bool:
     """Whether it reports a failure: an error, or a warning with nothing after it."""
     waits = c.pattern.if_last == "repeated" or bool(c.pattern.stands_for)
-    last = (bool(c.pattern.if_last and c.because) and waits) or _at_the_end(case, c)
+    last = c.speaker not in OTHERS and c.event.line > liveness.last_line(case, c.event.where.source)  # none at work
+    last = last or (bool(c.pattern.if_last and c.because) and waits)
     return c.role == "symptom" and (c.pattern.severity in LOUD or last or _chosen(case, c))
 
 
 def _chosen(case: Case, c: Claim) -> bool:
     """Whether a person chose these lines, which are nothing but the kernel's."""
     return case.only_kernel and c.pattern.category is not None
-
-
-def _at_the_end(case: Case, c: Claim) -> bool:
-    """Whether no line after a warning shows its writer at work."""
-    return c.speaker not in OTHERS and c.event.line > liveness.last_line(case, c.event.where.source)
 
 
 def _half_read(case: Case) -> bool:

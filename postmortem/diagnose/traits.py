@@ -118,7 +118,9 @@ def _details(
     elif kind != SHM:
         yield from _words(solution, root)
     if category == "host-oom":
-        yield "of a group of processes" if _limited(root) else ""
+        # the limit of a cgroup was reached, and not that of the host
+        limited = "memory cgroup" in root.event.text.lower() or "MEMCG" in root.event.fields.get("reason", "")
+        yield "of a group of processes" if limited else ""
         yield "before the group formed" if _forming(solution) else ""
     if category == "hang" and _locked(solution, root, verdict):
         yield "a worker waits for a lock"
@@ -176,11 +178,6 @@ def _reached(solution: Solution) -> Iterator[str]:
         yield "no way there"
 
 
-def _limited(root: Claim) -> bool:
-    """Whether the limit of a cgroup was reached, and not that of the host."""
-    return "memory cgroup" in root.event.text.lower() or "MEMCG" in root.event.fields.get("reason", "")
-
-
 def _forming(solution: Solution) -> bool:
     """Whether other ranks still waited for the group: memory for the start is no leak."""
     return any(link.effect.pattern.category == "rendezvous" for link in solution.account.links)
@@ -191,10 +188,8 @@ def _locked(solution: Solution, root: Claim, verdict: Verdict) -> bool:
     if not any(_LOADER in file for file, _, _ in root.event.fields.get("frames", ())):
         return False
     parents = {str(pid) for pid in verdict["culprit"]["pids"]}
-    return any(
-        e.fields.get("ppid") in parents and "futex" in e.fields.get("wchan", "")
-        for e in solution.case.by_kind["process"]
-    )
+    children = (e.fields for e in solution.case.by_kind["process"] if e.fields.get("ppid") in parents)
+    return any("futex" in fields.get("wchan", "") for fields in children)
 
 
 def _collective(solution: Solution, root: Claim, verdict: Verdict, where: str | None) -> Iterator[str]:

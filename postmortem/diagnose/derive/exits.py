@@ -107,10 +107,9 @@ def _is_evidence(case: Case, rank: int, end: Ending, explained: bool) -> bool:
 
 def _claim(case: Case, rank: int, end: Ending, event: Event, claims: Sequence[Claim]) -> list[Claim]:
     host = event.host or case.registry.host_of.get(rank)
-    counters = [
-        e for e in (*case.of_kind("counter"), *case.telling("oom-count")) if host in (None, e.host) or not e.host
-    ]
-    full = counters[:1] if case.ended("kill") == [rank] else []
+    counters = (*case.of_kind("counter"), *case.telling("oom-count"))
+    here = [e for e in counters if host in (None, e.host) or not e.host]
+    full = here[:1] if case.ended("kill") == [rank] else []
     p = case.library.get("rank-killed-in-full-cgroup" if full else PATTERNS[end.kind])
     if p is None:
         return []
@@ -283,14 +282,10 @@ def _unaccounted(case: Case, c: Claim, end: Ending, accused: Sequence[Claim]) ->
     if end.kind == "stop" and any(_may_precede(e, c.event) for e in case.telling("asks")):
         return False
     complaints = [x for x in accused if not x.event.fields.get("wrapper") and not _is_stop_after(x, c, end)]
-    if end.kind == "crash" and complaints and all(x.event.below(c.event) or _lost_peer(x, end) for x in complaints):
+    lost = "peer-lost" if end.signal != "SIGABRT" else ""  # it may follow from such a complaint
+    if end.kind == "crash" and all(x.event.below(c.event) or x.pattern.category == lost for x in complaints):
         return True  # they follow from the crash, whichever was reported first
     return not complaints or _only_silent_rank(case, c, end, accused)
-
-
-def _lost_peer(x: Claim, end: Ending) -> bool:
-    """Whether a complaint follows from the loss of a peer; SIGABRT may follow from such a complaint."""
-    return x.pattern.category == "peer-lost" and end.signal != "SIGABRT"
 
 
 def _is_stop_after(x: Claim, c: Claim, end: Ending) -> bool:

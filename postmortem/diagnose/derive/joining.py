@@ -15,7 +15,7 @@ from itertools import islice
 from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs.rank_rows import MOST, make
+from postmortem.diagnose.derive.hangs.rank_rows import MOST
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
@@ -95,7 +95,7 @@ def _counted(m: Meeting) -> Claim | None:
     if {e.fields.get("joined") for e in complaints} != {len(came)} or not 0 < len(missing) <= max(1, world // 2):
         return None
     because = f"{len(came)} of {world} ranks joined; {ranks_text(missing)} did not"
-    return make(m.case, "rank-never-joined", missing, complaints, because)
+    return m.case.claim("rank-never-joined", missing, complaints, because)
 
 
 def _store_not_opened(m: Meeting) -> Claim | None:
@@ -111,7 +111,7 @@ def _store_not_opened(m: Meeting) -> Claim | None:
     if _REGEXES["about-the-group"].search(last.text) or (moment(last) or 0.0) > gave_up:
         return None
     because = f"rank 0 fell silent before it opened the store; {ranks_text(peers)} looked for it until the timeout"
-    return make(m.case, "rank-stuck-before-init", [0], [last, *m.outside.values()], because)
+    return m.case.claim("rank-stuck-before-init", [0], [last, *m.outside.values()], because)
 
 
 def _twice(m: Meeting) -> Claim | None:
@@ -126,7 +126,7 @@ def _twice(m: Meeting) -> Claim | None:
     starts = sorted(first.values(), key=lambda e: (e.at is None, e.at_sigma, e.at or 0.0))
     because = f"two processes started as {ranks_text(twice)}"
     because += f", and none as {ranks_text(m.missing)}" if m.missing else ""
-    return make(m.case, "rank-started-twice", [*twice, *m.missing], [*starts, *m.complaints], because)
+    return m.case.claim("rank-started-twice", [*twice, *m.missing], [*starts, *m.complaints], because)
 
 
 def _separate(stems: set[str]) -> bool:
@@ -142,7 +142,7 @@ def _started_after_timeout(m: Meeting) -> Claim | None:
         if rank and rank in starts and others is not None and _too_late(m, e, starts[rank], others):
             begun = [x for x in m.case.by_rank[rank] if x.kind in START][:1]
             because = f"rank {rank} started {starts[rank] - others:.0f} s after the others, which had timed out"
-            return make(m.case, "rank-joined-late", [rank], [*begun, e, *m.complaints], because)
+            return m.case.claim("rank-joined-late", [rank], [*begun, e, *m.complaints], because)
     return None
 
 
@@ -168,7 +168,7 @@ def _larger_world(m: Meeting) -> Claim | None:
     unknown = ", ".join(map(str, sorted(set(awaited.values()))))
     wait = "it waited" if len(awaited) == 1 else "they waited"
     because = f"{wait} for rank {unknown}, which {ranks_text(met)} did not expect"
-    return make(m.case, "world-sizes-differ", awaited, proof, because)
+    return m.case.claim("world-sizes-differ", awaited, proof, because)
 
 
 def _had_joined(e: Event) -> bool:
@@ -189,7 +189,7 @@ def _no_store(m: Meeting) -> Claim | None:
         return None
     places = sorted({f"{e.fields.get('address')}:{e.fields.get('port')}" for e in m.outside.values()})
     because = f"{ranks_text(m.outside)} could not reach a store at {', '.join(places)}; {ranks_text(met)} joined one"
-    return make(m.case, "rank-found-no-store", m.outside, [*m.outside.values(), *m.complaints], because)
+    return m.case.claim("rank-found-no-store", m.outside, [*m.outside.values(), *m.complaints], because)
 
 
 def _stuck(m: Meeting) -> Claim | None:
@@ -204,7 +204,7 @@ def _stuck(m: Meeting) -> Claim | None:
         lines = [e for e in m.case.by_rank[r] if e.kind in ("line", "notice")]
         last += sorted(lines, key=lambda e: e.line)[-1:]
     because = f"{ranks_text(stuck)} started but never joined the store, where {ranks_text(m.waiting)} waited"
-    return make(m.case, "rank-stuck-before-init", stuck, [*last, *m.complaints], because)
+    return m.case.claim("rank-stuck-before-init", stuck, [*last, *m.complaints], because)
 
 
 def _never_came(m: Meeting) -> Claim | None:
@@ -214,7 +214,7 @@ def _never_came(m: Meeting) -> Claim | None:
         return None
     came = f"{m.world - len(m.missing)} of {m.world} ranks waited in the store"
     because = f"{came}; {ranks_text(m.missing)} left no line"
-    return make(m.case, "rank-never-joined", m.missing, m.complaints, because)
+    return m.case.claim("rank-never-joined", m.missing, m.complaints, because)
 
 
 STEPS: tuple[Callable[[Meeting], Claim | None], ...] = (

@@ -12,7 +12,6 @@ from collections.abc import Sequence, Set
 from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs.rank_rows import make
 from postmortem.formats.lineform import shape
 from postmortem.model import Event, Where
 from postmortem.system import forms
@@ -33,7 +32,7 @@ def derive(case: Case, claims: list[Claim]) -> list[Claim]:
     if not found:
         return []
     e, name = min(found, key=lambda end: end[1] != "log-ends-with-error")
-    made = make(case, name, (), [e], f"the log ends at {e.where}")
+    made = case.claim(name, (), [e], f"the log ends at {e.where}")
     return [made] if made else []
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs.rank_rows import make, odd_one_out
+from postmortem.diagnose.derive.hangs.rank_rows import odd_one_out
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
@@ -74,7 +74,7 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
         if listed.usual:
             because = f"{ranks_text((rank,))} has {value} in the exception's list, most ranks have {listed.usual}"
         pattern = "ranks-list-other-shapes" if listed.sizes else "ranks-list-other-values"
-        made = make(case, pattern, listed.ranks, [shown, e], because)
+        made = case.claim(pattern, listed.ranks, [shown, e], because)
         if made is not None:
             found[listed.ranks] = made
     return list(found.values())

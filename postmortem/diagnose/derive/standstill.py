@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from postmortem.diagnose.case import RANK_LOGS, Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs.rank_rows import make
 from postmortem.diagnose.grouped import grouped
 from postmortem.model import Event
 
@@ -39,7 +38,7 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     because = f"no rank printed a line in the last {_duration(silence)}"
     because += f"; before that, up to step {step}, a step took {_duration(pace)}" if step else ""
     final, *others = sorted(last, key=_at, reverse=True)
-    made = make(case, "job-stood-still", (), [final, end, *others[:3]], because)
+    made = case.claim("job-stood-still", (), [final, end, *others[:3]], because)
     return [made] if made else []
 
 

@@ -21,8 +21,7 @@ def promoted(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     messages = [] if caused else _last_messages(case, claims)
     out = []
     for c in claims:
-        because = _why(case, c, claims)
-        if because:
+        if because := _why(case, c, claims):
             case.note(f"{c.pattern.id} at {c.event.where} counts as cause: {because}")
             c = replace(c, role="cause", because=because)
         elif c in messages:

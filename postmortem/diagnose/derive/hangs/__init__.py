@@ -36,7 +36,7 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     rows = table(case, claims)
     if not _some_rank_waits(rows):
         return []
-    found = [(n, step(rows)) for n, step in enumerate(STEPS)]
+    found = ((n, step(rows)) for n, step in enumerate(STEPS))
     return [replace(_with_last_lines(rows, claim), step=n) for n, claim in found if claim is not None]
 
 

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from postmortem.diagnose.case import PROOF
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT, PROOF, Place, Row, Table, at_odds, odd_one_out
+from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT, Place, Row, Table, at_odds, odd_one_out
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import capital, listed, ranks_text
 from postmortem.formats.lineform import message, shape
@@ -63,7 +64,7 @@ def _elsewhere(table: Table, stacked: Mapping[int, Event], outside: Sequence[int
     children = [e for e in table.case.of_kind("stack") if e.fields.get("child") and table.case.rank_of(e) in outside]
     proof = [*(stacked[r] for r in outside), *children]
     because = f"{', '.join(places)} while the others waited in a collective"
-    return table.make("rank-never-arrived", outside, proof, because)
+    return table.case.claim("rank-never-arrived", outside, proof, because)
 
 
 def _activity(e: Event) -> str:
@@ -91,7 +92,7 @@ def _different_places(table: Table, places: Mapping[int, Place], proof: Mapping[
     odd, majority = _odd(places, groups)
     waited = (f"{ranks_text(ranks)} waited in {call} ({code})" for (call, code), ranks in sorted(groups.items()))
     events = [proof[r] for r in sorted(places, key=lambda r: r not in odd)]
-    return table.make("ranks-in-different-collectives", odd, events, at_odds(odd, majority, "; ".join(waited)))
+    return table.case.claim("ranks-in-different-collectives", odd, events, at_odds(odd, majority, "; ".join(waited)))
 
 
 def _odd(places: Mapping[int, Place], groups: Mapping[Place, list[int]]) -> tuple[list[int], bool]:
@@ -118,8 +119,8 @@ def code(table: Table) -> Claim | None:
         return _different_places(table, placed, table.proofs)
     verb = "was" if len(outside) == 1 else "were"
     because = f"{ranks_text(outside)} {verb} at {placed[outside[0]][1]} while the others waited in a collective"
-    complaints = [table.rows[r].complaint for r in table.waiting]
-    return table.make("rank-never-arrived", outside, [*(table.rows[r].stack for r in outside), *complaints], because)
+    proof = [*(table.rows[r].stack for r in outside), *(table.rows[r].complaint for r in table.waiting)]
+    return table.case.claim("rank-never-arrived", outside, proof, because)
 
 
 # ── ranks that left ─────────────────────────────────────────────────────────────────────────────────────────
@@ -136,9 +137,9 @@ def left(table: Table) -> Claim | None:
     complaints = [table.rows[r].proof for r in waiting]
     if len(gone) > len(waiting) and len(gone) + len(waiting) == len(table.rows):
         because = f"{ranks_text(waiting)} entered a collective after {ranks_text(gone)} had finished"
-        return table.make("ranks-in-different-collectives", waiting, [*complaints, *ends], because)
+        return table.case.claim("ranks-in-different-collectives", waiting, [*complaints, *ends], because)
     because = f"{ranks_text(gone)} had finished while {ranks_text(waiting)} still waited in a collective"
-    return table.make("rank-left-early", gone, [*ends, *complaints], because)
+    return table.case.claim("rank-left-early", gone, [*ends, *complaints], because)
 
 
 def _unlisted(table: Table) -> list[int]:
@@ -160,7 +161,7 @@ def asked_to_stop(table: Table) -> Claim | None:
     if len(asked) != 1 or not lost or table.case.ends or sorted([*asked, *lost]) != sorted(table.rows):
         return None
     because = f"{ranks_text(asked)} reported that it was asked to stop, and {ranks_text(lost)} lost the connection"
-    return table.make("rank-was-stopped", asked, [*asked.values(), *(table.rows[r].lost for r in lost)], because)
+    return table.case.claim("rank-was-stopped", asked, [*asked.values(), *(table.rows[r].lost for r in lost)], because)
 
 
 # ── silence ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -178,7 +179,7 @@ def silence(table: Table) -> Claim | None:
     where = f" (it was at {_code(stack)})" if stack else ""
     proof = [row.stack or row.last for row in rows] + [table.rows[r].proof for r in table.complaining]
     because = f"{others} reported an error, {ranks_text(suspects)} did not{where}"
-    return table.make("rank-never-arrived", suspects, proof, because)
+    return table.case.claim("rank-never-arrived", suspects, proof, because)
 
 
 def _vanished(table: Table, rows: Sequence[Row], effect: str) -> Claim | None:
@@ -188,10 +189,10 @@ def _vanished(table: Table, rows: Sequence[Row], effect: str) -> Claim | None:
     error = _last_error(rows[0]) if len(rows) == 1 else None
     if error is not None:
         because = f"{ranks_text(ranks)} logged `{message(error.text)}`, and {effect}"
-        return table.make("rank-gave-up", ranks, [error, *proof], because)
+        return table.case.claim("rank-gave-up", ranks, [error, *proof], because)
     last = rows[0].last_lines if len(rows) == 1 else []
     after = f" after `{message(last[0].text)}`" if last else ""
-    return table.make("rank-vanished", ranks, proof, f"{ranks_text(ranks)} fell silent{after}, and {effect}")
+    return table.case.claim("rank-vanished", ranks, proof, f"{ranks_text(ranks)} fell silent{after}, and {effect}")
 
 
 def _last_error(row: Row) -> Event | None:
@@ -247,7 +248,7 @@ def came_after_timeout(table: Table) -> Claim | None:
     proof = [*row.last_lines[:1], lost, *(table.rows[r].complaint for r in table.waiting)]
     waiting = ranks_text(table.waiting)
     because = f"rank {row.rank} entered after {waiting} had timed out, and found the connection closed"
-    return table.make("rank-never-arrived", [row.rank], proof, because)
+    return table.case.claim("rank-never-arrived", [row.rank], proof, because)
 
 
 def busy_rank0(table: Table) -> Claim | None:
@@ -261,7 +262,7 @@ def busy_rank0(table: Table) -> Claim | None:
         if bar is not None:
             where = f" in collective {e.fields['seq']}" if "seq" in e.fields else ""
             because = f"rank 0 was still busy when rank {table.case.rank_of(e)} timed out{where}"
-            return table.make("rank0-still-busy", [0], [bar, e], because)
+            return table.case.claim("rank0-still-busy", [0], [bar, e], because)
     return None
 
 
@@ -286,7 +287,7 @@ def lowest_step(table: Table) -> Claim | None:
     if low[0] in table.case.ended("kill") and not table.waiting:
         return None  # no rank waited until a timeout: this one is behind because it was killed
     because = f"rank {low[0]} was at step {steps[low[0]]}; all others were at step {common}"
-    return table.make("rank-behind", low, [table.rows[low[0]].last], because)
+    return table.case.claim("rank-behind", low, [table.rows[low[0]].last], because)
 
 
 def odd_notice(table: Table) -> Claim | None:
@@ -300,7 +301,7 @@ def odd_notice(table: Table) -> Claim | None:
         return None
     events = sorted(lone, key=lambda e: (e.at or 0.0, e.line))[:3]
     because = f"only {ranks_text(ranks)} logged `{message(events[0].text)}`"
-    return table.make("odd-warning-on-one-rank", ranks, events, because)
+    return table.case.claim("odd-warning-on-one-rank", ranks, events, because)
 
 
 # ── all ranks wait alike ────────────────────────────────────────────────────────────────────────────────────
@@ -319,14 +320,14 @@ def alike(table: Table) -> Claim | None:
     proof = [row.complaint or row.stack for row in rows]
     if call == "recv":
         because = f"{everyone} waited in recv ({codes}), and none sent"
-        return table.make("ranks-all-receive", [], proof, capital(because))
+        return table.case.claim("ranks-all-receive", [], proof, capital(because))
     hosts = _hosts(table)
     if call in SAME_SIZE and len(hosts) > 1 and len({row.step for row in rows} - {None}) < 2:
         between = listed(hosts) if len(hosts) < 4 else f"{len(hosts)} hosts"
-        made = table.make("hosts-cut-off", [], proof, f"No data passed between {between}: {everyone} {where}")
+        made = table.case.claim("hosts-cut-off", [], proof, f"No data passed between {between}: {everyone} {where}")
         return made and replace(made, strength="silent")
     because = f"{everyone} {where}: none was missing or late, and none had exited"
-    return table.make("all-ranks-stuck", [], proof, capital(because))
+    return table.case.claim("all-ranks-stuck", [], proof, capital(because))
 
 
 def _common_call(table: Table) -> str | None:

@@ -41,7 +41,7 @@ def fingerprints(table: Table) -> Claim | None:
         return None
     proof = [own[r] for r in sorted(own, key=lambda r: r not in odd)]
     because = at_odds(odd, set(odd) != set(own), _differences(groups))
-    return table.make("ranks-in-different-collectives", odd, proof, because)
+    return table.case.claim("ranks-in-different-collectives", odd, proof, because)
 
 
 def _odd(table: Table, groups: Mapping[str, list[int]], peers: Counter[int], own: Sequence[int]) -> list[int]:
@@ -76,7 +76,7 @@ def recorded(table: Table) -> Claim | None:
     if reading is None:
         return None
     proof = [dumps[r] for r in dict.fromkeys([*reading.odd, *reading.group]) if r in dumps]
-    made = table.make(reading.pattern, reading.odd, proof, reading.because)
+    made = table.case.claim(reading.pattern, reading.odd, proof, reading.because)
     return made if reading.sure or made is None else replace(made, strength="silent")
 
 
@@ -86,5 +86,5 @@ def desync_report(table: Table) -> Claim | None:
         named = numbers(e.fields.get("ranks", ""))
         if named and table.case.rank_of(e) not in named:
             because = f"torch's desync report states `{cut(gist(e.text), 110)}`"
-            return table.make("rank-never-arrived", named, [e], because)
+            return table.case.claim("rank-never-arrived", named, [e], because)
     return None

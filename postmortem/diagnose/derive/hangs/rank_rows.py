@@ -19,7 +19,6 @@ from postmortem.model import Event
 from postmortem.system import forms
 
 MOST = 65536  # ranks that are compared
-PROOF = 64  # events of one claim
 LAST_LINES = 3
 DYING_S = 2.0  # a launcher notices the end of a rank up to two seconds late
 POINT_TO_POINT = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
@@ -132,9 +131,6 @@ class Table:
         """Whether every rank of the job is in these logs."""
         return self.world is not None and set(self.rows) == set(range(self.world))
 
-    def make(self, pattern: str, ranks: Iterable[int], events: Iterable[Event | None], because: str) -> Claim | None:
-        return make(self.case, pattern, ranks, events, because)
-
 
 def table(case: Case, claims: Sequence[Claim]) -> Table:
     """The row of every rank of the job, from its events and from the claims about it."""
@@ -222,18 +218,6 @@ def _better(old: Event | None, new: Event) -> Event:
 
 
 # ── comparisons ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def make(case: Case, pattern: str, ranks: Iterable[int], events: Iterable[Event | None], because: str) -> Claim | None:
-    """A claim that rests on several lines; None without proof."""
-    p = case.library.get(pattern)
-    named = tuple(sorted(set(ranks)))
-    proof = tuple(e for e in events if e is not None)[:PROOF]
-    if p is None or not proof:
-        return None
-    hosts = tuple(sorted({h for r in named if (h := case.registry.host_of.get(r))}))
-    case.note(f"{pattern}: {because}")
-    return Claim(p, p.role, proof, named, hosts, (), (), case.attempt, because, p.strength)
 
 
 def odd_one_out(groups: Mapping[Any, list[int]]) -> tuple[list[int], bool]:

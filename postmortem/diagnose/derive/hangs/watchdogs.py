@@ -181,7 +181,7 @@ def _differing(table: Table, group: Group, works: dict[tuple[int, str, str], lis
     else:
         because = at_odds(odd, majority, because)
     proof = sorted(group.waits.values(), key=lambda w: (w.rank not in odd, w.rank))
-    return table.make(pattern, odd, [w.event for w in proof], because)
+    return table.case.claim(pattern, odd, [w.event for w in proof], because)
 
 
 def behind(table: Table) -> Claim | None:
@@ -193,7 +193,7 @@ def behind(table: Table) -> Claim | None:
         if low and (len(low) * 2 < len(counts) or len(counts) == 2):
             proof = [group.waits[r].event for r in sorted(counts, key=lambda r: (r not in low, r))]
             because = f"{ranks_text(low)} had enqueued {counts[low[0]]} collectives{group.named}; the others {top}"
-            return table.make("rank-behind", low, proof, because)
+            return table.case.claim("rank-behind", low, proof, because)
     return None
 
 
@@ -210,12 +210,12 @@ def together(table: Table) -> Claim | None:
         everyone = not group.named and len(ranks) > 1 and table.world is not None and {*ranks} >= {*range(table.world)}
         if everyone and group.first:
             because = f"{timed_out}, the first of its group: none was missing"
-            return table.make("first-collective-never-ended", [], proof, because)
+            return table.case.claim("first-collective-never-ended", [], proof, because)
         if everyone:
             because = f"{timed_out}: none was missing or late, and none had exited"
-            return table.make("all-ranks-stuck", [], proof, because)
+            return table.case.claim("all-ranks-stuck", [], proof, because)
         if not _others_ran(table, ranks):
-            return table.make("collective-timed-out", [], proof, f"{timed_out}; {_unknown(table, ranks)}")
+            return table.case.claim("collective-timed-out", [], proof, f"{timed_out}; {_unknown(table, ranks)}")
     return _without_number(table) if not found else None
 
 
@@ -227,7 +227,7 @@ def _without_number(table: Table) -> Claim | None:
     call = "{} ({})".format(*places.pop()) if len(places) == 1 else "a collective"
     because = f"{ranks_text(table.waiting)} timed out in {call}; {_unknown(table, table.waiting)}"
     proof = [e for r in table.waiting if (e := table.rows[r].complaint) is not None and e.kind != "line"]
-    return table.make("collective-timed-out", [], proof, capital(because))
+    return table.case.claim("collective-timed-out", [], proof, capital(because))
 
 
 def _others_ran(table: Table, waiting: list[int]) -> bool:
