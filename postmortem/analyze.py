@@ -125,7 +125,7 @@ def analyze(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], op
 def analyze_observed(
     paths: Sequence[str], options: Options, observe: reading.Observe | None
 ) -> tuple[Incident, list[reading.Read]]:
-    """The same, with the results of reading, secrets included; `observe` makes an observer of each source."""
+    """The same, with the results of reading, secrets included, where `observe` makes an observer of each source."""
     library = load(*options.patterns)
     with collect.held(paths, options.progress) as files:
         evidence, reads = _evidence(list(map(collect.named, paths)), files, options, observe)
@@ -160,6 +160,8 @@ def _evidence(
         )
     ledger = collect.build(found.containers, [x for r in reads for x in r.scanned], skips)
     events = [e for r in reads for e in r.events]
+    if observe is None:  # a million events take a gigabyte, and the timeline has them all
+        reads = []
     with uncollected():
         timeline, table = _timeline(events, ledger.to_json(), options)
     return Evidence(timeline, sources, table, usual, interrupted), reads

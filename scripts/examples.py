@@ -37,7 +37,6 @@ PAGES = (
     "nan-after-bad-sample",
     "nccl-on-cpu-node",
     "oom-on-second-host",
-    "pipeline-all-receive",
     "rank-frozen",
     "second-host-lost",
     "second-node-never-came",

@@ -144,10 +144,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("torch_postmortem-*.whl"))
 
 
-SCREENS = [  # width and colour scheme; two of the four are enough for a quick look
-    pytest.param(width, scheme, id=f"{width}-{scheme}", marks=() if quick else pytest.mark.slow)
-    for width, scheme, quick in ((1280, "light", 1), (400, "dark", 1), (1280, "dark", 0), (400, "light", 0))
-]
+SCREENS = ((1280, "light"), (400, "dark"), (1280, "dark"), (400, "light"))  # width and color scheme
 
 
 @pytest.fixture(scope="session")
@@ -192,6 +189,10 @@ LONGEST = (  # files whose tests take longest: a worker that took one of them la
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the longest files first; a browser or a server is part of the long suite."""
+    for item in items:
+        if item.get_closest_marker("browser") or any("postgresql" in mark.args for mark in item.iter_markers("needs")):
+            item.add_marker(pytest.mark.slow)
     order = {f"test_{name}": number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 

@@ -143,27 +143,16 @@ CALLS = [
     ("close", errno.EIO), ("fchmod", errno.EPERM), ("mkdir", errno.EROFS), ("unlink", errno.EROFS), ("mmap", errno.ENOMEM),
 ]  # fmt: skip
 EACH = 1 if os.environ.get("POSTMORTEM_FAULTS") == "all" else 11  # every call once in a campaign
-QUICK = {("rename", errno.EACCES)}
+pytestmark = [needs("cc"), pytest.mark.slow]
 
 
-def calls() -> list[Any]:
-    return [
-        pytest.param(n, e, id=f"{n}-{errno.errorcode[e]}", marks=() if (n, e) in QUICK else pytest.mark.slow)
-        for n, e in CALLS
-    ]
-
-
-@needs("cc")
-@pytest.mark.parametrize(("name", "error"), calls())
+@pytest.mark.parametrize(("name", "error"), CALLS)
 def test_every_call_may_fail(faults: Faults, name: str, error: int) -> None:
-    runs = series(faults, name, error, step=1 if (name, error) in QUICK else EACH)
+    runs = series(faults, name, error, step=1 if name == "rename" else EACH)
     assert runs > (name not in ("mmap", "mkdir", "unlink")), "nothing of this kind was called"
-    if (name, error) not in QUICK:
-        series(faults, name, error, lasting=True, step=EACH)
+    series(faults, name, error, lasting=True, step=EACH)
 
 
-@needs("cc")
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "error"), [(n, e) for n, e in CALLS if n not in ("mmap", "mkdir", "unlink", "fchmod")]
 )
@@ -173,8 +162,6 @@ def test_every_call_of_workers_may_fail(faults: Faults, name: str, error: int) -
         series(faults, name, error, jobs=2, below=below, most=60, step=EACH)
 
 
-@needs("cc")
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "error"),
     [("open", errno.EROFS), ("write", errno.ENOSPC), ("rename", errno.EACCES), ("mkdir", errno.EROFS)],

@@ -16,8 +16,8 @@ from postmortem import blocks as parsers
 
 SEED = int(os.environ.get("POSTMORTEM_SEED", "0")) or random.SystemRandom().randrange(1 << 24)
 FEW = {"analysed": 2, "read": 4}  # executions in the fast suite, where one takes milliseconds
-USUAL = 15
-MORE = dict.fromkeys(("peel", "small", "record", "export", "pickled", "error-file", "stack", "cgroup"), 50)
+USUAL = 8
+MORE = dict.fromkeys(("peel", "small", "record", "export", "pickled", "error-file", "stack", "cgroup"), 20)
 MANY = 100_000
 
 

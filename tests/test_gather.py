@@ -25,7 +25,7 @@ from conftest import ROOT, Command, needs
 from postmortem.live.collect import here, readers, result_table, sent_program, subprocesses
 from postmortem.live.collect import rank_search as search
 from postmortem.live.collect.archive import Archive
-from postmortem.live.collect.collection import Options, Writer, execute
+from postmortem.live.collect.collection import Writer, execute
 from postmortem.live.collect.here import Task
 from postmortem.live.collect.rank_search import Rank
 from postmortem.model import collected as items
@@ -165,7 +165,7 @@ def test_with_broken_tools_there_is_an_archive_and_a_table(
     monkeypatch.setattr(subprocesses, "program", lambda _: script and str(script))
     monkeypatch.setattr(items, "HOST", tuple(dataclasses.replace(item, limit=0.5) for item in items.HOST))
     archive = tmp_path / "a.tar.zst"
-    execute(Options(archive, job="x"))
+    execute(archive, job="x")
     output = capsys.readouterr().err
     assert all(item.name in output for item in items.HOST) and "\033" not in output
     assert {f"{OWN}/ps.txt", f"{OWN}/clock.txt"} <= set(members(archive))
@@ -254,7 +254,7 @@ from pathlib import Path
 import zstandard, postmortem.privacy.redact, tarfile, gzip, encodings.idna
 from postmortem.live.collect import archive, collection, here, hosts, result_table, sent_program
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
-collection.execute(collection.Options(Path({str(archive)!r}), job={run!r}))
+collection.execute(Path({str(archive)!r}), job={run!r})
 """
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": "/nonexistent"}
     with ranks(tmp_path, WAITS, run, world=1):
@@ -288,7 +288,7 @@ def test_a_full_disk_holds_what_fits_and_the_reasons_for_the_rest(tmp_path: Path
         subprocess.run(["umount", small], check=True)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda n: n.name)
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGTERM])
 @needs("py-spy")
 def test_a_killed_collect_leaves_an_archive(tmp_path: Path, run: str, number: signal.Signals) -> None:
     tool(tmp_path / "bin", "nvidia-smi", "#!/bin/sh\nexec sleep 25\n")

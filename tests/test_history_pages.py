@@ -83,21 +83,21 @@ def test_runs_that_ended_well_are_counted_and_fill_no_page() -> None:
 
 def test_figures_of_a_short_history() -> None:
     found = trends.figures(HISTORY, BLAMED, NOW.timestamp())
-    assert (found.filed, found.failed, found.recent, found.before) == (5, 4, 2, 1)
-    assert found.hours == 36.0 and found.unknown_hours == 1
-    assert [(c.name, c.count, c.recent) for c in found.categories] == [("host-oom", 3, 1), ("gpu-hardware", 1, 1)]
-    assert [(c.name, c.count, c.host, c.there) for c in found.causes] == [("c1", 3, "gpu-2", 2)]
-    assert [c.name for c in found.new] == ["c2"]
-    (size,) = found.sizes
-    assert (size.low, size.high, size.jobs, size.failures, size.hours) == (2, 8, 5, 4, 18.0)
+    assert [found[name] for name in ("filed", "failed", "recent", "before")] == [5, 4, 2, 1]
+    assert found["hours"] == 36.0 and found["unknown_hours"] == 1
+    categories = [(c["name"], c["count"], c["recent"]) for c in found["categories"]]
+    assert categories == [("host-oom", 3, 1), ("gpu-hardware", 1, 1)]
+    assert [(c["name"], c["count"], c["host"], c["there"]) for c in found["causes"]] == [("c1", 3, "gpu-2", 2)]
+    assert [c["name"] for c in found["new"]] == ["c2"]
+    assert found["sizes"] == [{"ranks": "2–8", "jobs": 5, "failures": 4, "hours": 18.0}]
 
 
 def test_weeks_without_an_incident_are_shown_too() -> None:
     found = trends.figures(HISTORY, BLAMED, NOW.timestamp())
-    assert [sum(p.counts.values()) for p in found.periods] == [1, 0, 0, 1, 2]
-    assert all(p.begin.weekday() == 0 for p in found.periods) and not found.monthly
+    assert [sum(counts.values()) for _, counts in found["periods"]] == [1, 0, 0, 1, 2]
+    assert all(begin.weekday() == 0 for begin, _ in found["periods"]) and not found["monthly"]
     years = trends.figures([row(1, 0), row(2, 800)], [], NOW.timestamp())
-    assert years.monthly and len(years.periods) == 27 and all(p.begin.day == 1 for p in years.periods)
+    assert years["monthly"] and len(years["periods"]) == 27 and all(begin.day == 1 for begin, _ in years["periods"])
 
 
 def test_the_interval_is_that_of_the_tables() -> None:

@@ -22,8 +22,9 @@ import pytest
 
 import postgres
 from conftest import ROOT, SAMPLES, Command, needs, solved, table
+from postmortem.cli.history import age
 from postmortem.errors import HistoryError, UsageError
-from postmortem.fleet.history import command, filing, store
+from postmortem.fleet.history import filing, store
 from postmortem.fleet.history.place import network, place
 from postmortem.fleet.history.rows import Involved, Row, row, stamp, uid
 from postmortem.fleet.history.schema import KNOWN, metadata
@@ -455,10 +456,10 @@ def test_forgetting_deletes_notes_and_hosts_too(where: str) -> None:
 
 
 def test_an_age_is_a_number_and_a_unit() -> None:
-    assert command.age("180d") == 180 * 86400
+    assert age("180d") == 180 * 86400
     for words in ("180", "d", "-3d", "3 months", "999999d"):
         with pytest.raises(UsageError):
-            command.age(words)
+            age(words)
 
 
 def test_an_export_is_read_by_pandas_as_it_was_written(in_process: Command, tmp_path: Path) -> None:

@@ -50,13 +50,18 @@ def tree(module: Path) -> ast.Module:
     return ast.parse(module.read_text())
 
 
+@cache
+def nodes(module: Path) -> list[ast.AST]:
+    return list(ast.walk(tree(module)))
+
+
 def room(module: Path) -> str:
     return module.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
 def imports(module: Path) -> Iterator[tuple[int, str]]:
     """Every module imported anywhere in the file, inside functions and for types too."""
-    for node in ast.walk(tree(module)):
+    for node in nodes(module):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -74,7 +79,7 @@ def rooms_used(module: Path) -> Iterator[tuple[int, str]]:
 
 def functions(where: str) -> Iterator[tuple[str, ast.FunctionDef]]:
     for module in (m for m in MODULES if room(m) == where):
-        for node in ast.walk(tree(module)):
+        for node in nodes(module):
             if isinstance(node, ast.FunctionDef):
                 yield f"{module.relative_to(PACKAGE)}:{node.lineno} {node.name}", node
 
@@ -127,7 +132,7 @@ def _uses_a_name_of(module: Path, package: str, known: object) -> bool:
         isinstance(node, ast.ImportFrom)
         and node.module == package
         and any(f"{package}.{alias.name}" not in known for alias in node.names)  # type: ignore[operator]
-        for node in ast.walk(tree(module))
+        for node in nodes(module)
     )
 
 
@@ -152,7 +157,7 @@ def test_the_diagnosis_opens_no_files() -> None:
     """A verdict is a function of the timeline."""
     for module in (m for m in MODULES if room(m) in ("diagnose", "say")):
         touched = {name.split(".")[0] for _, name in imports(module)} & OUTSIDE
-        calls = (n.func for n in ast.walk(tree(module)) if isinstance(n, ast.Call))
+        calls = (n.func for n in nodes(module) if isinstance(n, ast.Call))
         names = {
             f.attr if isinstance(f, ast.Attribute) else f.id for f in calls if isinstance(f, ast.Attribute | ast.Name)
         }
@@ -162,7 +167,7 @@ def test_the_diagnosis_opens_no_files() -> None:
 def test_nothing_evaluates_its_input() -> None:
     """Logs are hostile input: no pickle.load, no eval, no shell."""
     for module in MODULES:
-        for node in ast.walk(tree(module)):
+        for node in nodes(module):
             if isinstance(node, ast.Call):
                 where = f"{module}:{node.lineno}"
                 assert ast.unparse(node.func) not in EVALUATING, where

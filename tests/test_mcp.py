@@ -597,6 +597,7 @@ def gone(pids: set[int]) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_a_cancelled_call_ends_its_reader_and_the_server_goes_on(slow: Path) -> None:
     @talk(slow, server=piped)
     async def ended(client: Any) -> tuple[bool, float]:
@@ -651,10 +652,8 @@ def raw(slow: Path) -> Iterator[Raw]:
     server.process.communicate()
 
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
-
-
-@pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in SIGNALS)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [0, signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_the_end_of_the_client_or_of_the_server_ends_the_reader(raw: Raw, number: int) -> None:
     """0: the client closes the pipe."""
     raw.call(2, "analyze", {"paths": ["."]})

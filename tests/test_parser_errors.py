@@ -188,8 +188,8 @@ def test_a_step_that_fails_costs_itself(step: str, tmp_path: Path, monkeypatch: 
 
 SECTIONS = [
     (columns, "block"), (lanes, "picture"), (svg, "draw"), (view, "steps"), (groups, "rank_groups"),
-    (view, "proofs"), (html, "read_events"), (html, "_verdict"), (html, "template"),
-    (markdown, "_chain"), (markdown, "_ranks"), (markdown, "_made"), (groups, "states"), (terminal, "_missing"),
+    (view, "proofs"), (html, "read_events"), (view, "lead"), (html, "template"),
+    (markdown, "_section"), (groups, "stacks"), (view, "incomplete"), (groups, "states"), (terminal, "_missing"),
     (view, "actions"),
 ]  # fmt: skip
 

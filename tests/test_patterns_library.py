@@ -22,7 +22,8 @@ FILES = sorted((ROOT / "patterns").rglob("*.yaml"))
 
 # Lints that measure time or compile each gate alone; test_scan_engine.py compiles and measures all gates together.
 SLOW = {"regex-is-linear": pytest.mark.release}
-SLOW |= dict.fromkeys(("gate-compiles", "gate-is-cheap", "gate-lets-the-examples-through"), pytest.mark.slow)
+GATES = ("gate-compiles", "gate-has-a-literal", "gate-is-cheap", "gate-lets-the-examples-through")
+SLOW |= dict.fromkeys(GATES, pytest.mark.slow)
 LINTS = [pytest.param(one, id=one.name, marks=SLOW.get(one.name, ())) for one in lint.LINTS]
 
 

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from conftest import SAMPLES, Command, needs, solved, table
+from postmortem.cli.app import run
+from postmortem.cli.replay import order
 from postmortem.errors import ReplayError, UsageError
-from postmortem.replay import able, command, documents, parameters, pick, script, verify
+from postmortem.replay import able, documents, parameters, pick, script, verify
 from postmortem.replay.catalogue import BY_ID, JOBS, SCENARIOS
-from postmortem.replay.command import Wishes
 from postmortem.replay.verify import Expected, Order, Ready, Result
 from postmortem.report import render_html, render_json
 
@@ -101,7 +102,7 @@ def test_values_of_a_document_reach_a_job_only_if_typed_and_in_range() -> None:
 def test_settings_of_the_user_precede_those_of_a_report(tmp_path: Path) -> None:
     report = tmp_path / "incident.json"
     report.write_text(json.dumps(document()))
-    made = command.order(str(report), Wishes(("rank=1", "stall=3"), nproc=3))
+    made = order(str(report), ("rank=1", "stall=3"), 3)
     assert (made.nproc, made.arguments["rank"], made.arguments["stall"]) == (3, 1, 3.0)
     assert made.expected and made.expected.ranks == (1,)
 
@@ -182,11 +183,12 @@ def test_gpu_scenarios_are_complete_without_a_gpu(
     monkeypatch.setattr(able, "gpus", lambda: 0)
     for row in SCENARIOS:
         if "gpu" in row.needs:
-            assert command.execute(row.id, Wishes(as_json=True)) == 7
+            assert run(["replay", row.id, "--json"]) == 7
             printed = capsys.readouterr()
             assert "it needs an NVIDIA GPU" in printed.err and json.loads(printed.out)["needs"] == [able.NO_GPU]
             target = tmp_path / f"{row.id}.py"
-            assert command.execute(row.id, Wishes(pairs=("rank=0", "step=3"), nproc=2, write=target)) == 0
+            words = ["--set", "rank=0", "--set", "step=3", "--nproc", "2", "--write", str(target)]
+            assert run(["replay", row.id, *words]) == 0
             launched = capsys.readouterr().err
             for option in (f"--backend {row.backend}", "--rank 0", "--step 3"):
                 assert option in launched

@@ -47,7 +47,7 @@ def beside() -> list[Any]:
     """Each incident with one foreign neighbor; with all of them where there is time."""
     kinds = [*STAMPS, "healthy run"]
     return [
-        pytest.param(case, kind, id=f"{case.name}-{kind}", marks=() if (i - j) % 6 == 0 else pytest.mark.slow)
+        pytest.param(case, kind, id=f"{case.name}-{kind}", marks=() if (i - j) % 9 == 0 else pytest.mark.slow)
         for i, case in enumerate(FAILED)
         for j, kind in enumerate(kinds)
     ]

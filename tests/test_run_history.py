@@ -76,9 +76,9 @@ def test_a_failure_is_stored_only_by_its_analysis(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("where", "reason"),
     [
-        ("/proc/fleet.db", "cannot be opened or written"),
+        pytest.param("/proc/fleet.db", "cannot be opened or written", marks=pytest.mark.slow),
         ("postgresql://ops:hunter2@127.0.0.1:1/x", "onnection refused"),
-        ("s3://bucket/fleet", "no history can be stored in s3://"),
+        pytest.param("s3://bucket/fleet", "no history can be stored in s3://", marks=pytest.mark.slow),
     ],
 )
 def test_a_broken_store_costs_one_sentence(tmp_path: Path, where: str, reason: str) -> None:

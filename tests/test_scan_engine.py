@@ -31,7 +31,7 @@ LIBRARY = load()
 
 @pytest.fixture(scope="module", params=["hyperscan", pytest.param("re2", marks=pytest.mark.slow)])
 def shipped(request: pytest.FixtureRequest) -> Engine:
-    return Engine.compile(LIBRARY.signatures(), prefer=request.param, cache=False)
+    return Engine.compile(LIBRARY.signatures(), prefer=request.param)
 
 
 def test_the_gates_of_shipped_patterns_let_their_examples_through(shipped: Engine) -> None:

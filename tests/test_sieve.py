@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from conftest import ROOT, table
 from postmortem.blocks import signs
-from postmortem.blocks.sieve import Form, Sieve, without_looks
 from postmortem.formats.excerpt import decode
+from postmortem.formats.sieve import Form, Sieve, without_looks
 
 FORMS = signs.SIEVE.forms
 TEXT = (
@@ -53,7 +53,8 @@ def test_a_gate_has_no_lookaround() -> None:
         assert without_looks(regex) == bare
 
 
-def test_a_form_without_a_gate_is_always_searched() -> None:
+def test_references_and_letters_beyond_ascii_have_gates_too() -> None:
     sieve = Sieve({"twice": r"(?P<a>\d) of (?P=a)", "arrow": "→ done"})
     assert sieve["twice"].search("3 of 3") and not sieve["twice"].search("3 of 4")
     assert sieve["arrow"].search("→ done") and not sieve["arrow"].search("done")
+    assert sieve.may("3 of the 3") and not sieve.may("done")

@@ -45,7 +45,7 @@ def shell(line: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "closed", ["2>/dev/full", "<&- >&- 2>&-", *(pytest.param(one, marks=pytest.mark.slow) for one in ("2>&-", ">&-"))]
+    "closed", ["<&- >&- 2>&-", *(pytest.param(one, marks=pytest.mark.slow) for one in ("2>/dev/full", "2>&-", ">&-"))]
 )
 def test_a_closed_output_does_not_cost_the_report(closed: str, tmp_path: Path) -> None:
     target = tmp_path / "report.html"
@@ -55,7 +55,7 @@ def test_a_closed_output_does_not_cost_the_report(closed: str, tmp_path: Path) -
     assert page.startswith("<!doctype html>") and page.rstrip().endswith("</html>")
 
 
-@pytest.mark.parametrize("lost", [">&-", ">/dev/full"])
+@pytest.mark.parametrize("lost", [">/dev/full", pytest.param(">&-", marks=pytest.mark.slow)])
 def test_data_that_cannot_be_written_is_an_error_with_a_hint(lost: str) -> None:
     done = shell(f"{{python}} -m postmortem analyze {{logs}} --format json {lost}")
     assert done.returncode == 1 and "standard output" in done.stderr and "--output FILE" in done.stderr
@@ -78,7 +78,13 @@ main()
 """
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def signals(**codes: int) -> pytest.MarkDecorator:
+    """Each signal with its exit code; the first in the fast suite too."""
+    rows = [pytest.param(*row, marks=pytest.mark.slow if n else ()) for n, row in enumerate(codes.items())]
+    return pytest.mark.parametrize(("name", "code"), rows)
+
+
+@signals(SIGINT=130, SIGTERM=143, SIGHUP=129)
 def test_a_signal_gives_the_partial_report(name: str, code: int, tmp_path: Path) -> None:
     logs, target = tmp_path / "logs", tmp_path / "report.html"
     logs.mkdir()
@@ -111,7 +117,7 @@ main()
 """
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+@signals(SIGTERM=143, SIGINT=130)
 def test_a_signal_waits_until_the_workers_are_started(name: str, code: int, tmp_path: Path) -> None:
     """A child that the pool does not know of yet dies of a closed pipe, with a traceback."""
     for file in ("a.log", "b.log"):

@@ -24,11 +24,11 @@ from postmortem.blocks import (
     traceback,
 )
 from postmortem.blocks.guard import Guard
-from postmortem.blocks.sieve import Sieve
 from postmortem.formats import envelope, tables, unwrap
 from postmortem.formats.envelope import Style
 from postmortem.formats.excerpt import Excerpt, first_lines, line_event
 from postmortem.formats.marks import bare
+from postmortem.formats.sieve import Sieve
 from postmortem.library import Library, Signature, load, regexes, shipped
 from postmortem.library.regexes import PATIENCE
 from postmortem.model import Event, Hit, Match, Pattern, Scanned, Skip, Source

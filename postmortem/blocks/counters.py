@@ -18,17 +18,20 @@ import zlib
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from postmortem.formats.excerpt import Line, line_event
 from postmortem.model import Event, Source
 from postmortem.model.details import Details
-from postmortem.model.digits import whole
+from postmortem.model.digits import uniform, whole
 from postmortem.system import forms
 
 MARKS = 300  # of each writer: more do not make a clock better
 FAMILIES = 16
 COLUMNS = 4
 TOKENS = 8
+HEAD, FORM = 400, 160  # characters of a line that are searched for a counter; those of a form
+SEARCHED = HEAD + FORM
 _REGEXES = forms.regexes("blocks/counters")
 
 Key = tuple[str, str]  # form, clock
@@ -85,27 +88,35 @@ class Counters:
 def form_of(body: str) -> tuple[str, Row] | None:
     """The form of a line and its whole numbers: `epoch # step # loss ~` and (0, 15).
     None for lines that show no progress."""
-    head = body[:400]
+    found = _form_of(body[:SEARCHED])
+    return found and (found[0], tuple([whole(body[place]) for place in found[1]]))
+
+
+@uniform
+def _form_of(text: str) -> tuple[str, list[slice]] | None:
+    """The form, and the places of the numbers."""
+    head = text[:HEAD]
     for m in _REGEXES["counter"].finditer(head) if _REGEXES["may-count"].search(head) else ():
         if not _REGEXES["identity"].fullmatch(m["name"] or m["behind"]):
-            return _form(body[m.start() : m.start() + 160])
+            return _form(text, m.start())
     may_join = _REGEXES["may-join"].search(head) and _REGEXES["together"].search(head)
     if may_join and not _REGEXES["not-yet"].search(head):
         words = [t.lower() for t in _REGEXES["token"].findall(head) if not t[0].isdecimal()]
-        return "once " + " ".join(words[-6:]), ()
+        return "once " + " ".join(words[-6:]), []
     return None
 
 
-def _form(text: str) -> tuple[str, Row]:
+def _form(text: str, start: int) -> tuple[str, list[slice]]:
     shape: list[str] = []
-    numbers: list[int] = []
-    for token in _REGEXES["token"].findall(text)[:TOKENS]:
+    numbers: list[slice] = []
+    for m in islice(_REGEXES["token"].finditer(text, start, start + FORM), TOKENS):
+        token = m[0]
         if token.isdecimal() and len(token) <= 15:
             shape.append("#")
-            numbers.append(whole(token))
+            numbers.append(slice(*m.span()))
         else:  # a loss that was a number may become nan
             shape.append("~" if token[0].isdecimal() or token.lower() in ("nan", "inf") else token.lower())
-    return " ".join(shape), tuple(numbers[:COLUMNS])
+    return " ".join(shape), numbers[:COLUMNS]
 
 
 def _restarts(family: _Family) -> list[int]:
@@ -146,4 +157,4 @@ def _event(source: Source, name: str, family: _Family, chosen: list[tuple[int, R
         "times": array("d", [family.times[i] for i, _ in chosen]),
         "lines": array("q", [family.lines[i] for i, _ in chosen]),
     }
-    return line_event(source, "sync", family.first, family.rank, fields, 200)._replace(sigma=family.sigma)
+    return line_event(source, "sync", family.first, family.rank, fields)._replace(sigma=family.sigma, text="")

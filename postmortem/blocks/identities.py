@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from postmortem.formats.envelope import Envelope
 from postmortem.model.details import Details, captured
-from postmortem.model.digits import whole
+from postmortem.model.digits import uniform, whole
 from postmortem.system import forms
 
 _REGEXES = forms.regexes("blocks/identities")
@@ -104,14 +104,7 @@ def end_in(body: str, rank: int | None, writer: str = "") -> End | None:
         return None
     if rank is None and writer and _REGEXES["number"].search(writer):
         body = f"{writer} {body}"
-    lower = body.lower()
-    for part in _PARTS:  # no generator: this runs for each line
-        if part in lower:
-            break
-    else:
-        return None
-    last = body.rstrip()[-1:]
-    if not (last.isdecimal() or last in ").!" or "SIG" in body) or not _REGEXES["may-end"].search(body):
+    if not _may_end(body):
         return None
     for name in ("end-of-rank", "end-arrow", "killed-rank", "own-end", "own-killed"):
         own = name.startswith("own-")
@@ -119,6 +112,14 @@ def end_in(body: str, rank: int | None, writer: str = "") -> End | None:
         if m and not (own and rank is None):
             return _end(rank if own else None, m.groupdict())
     return None
+
+
+@uniform
+def _may_end(body: str) -> bool:
+    lower, last = body.lower(), body.rstrip()[-1:]
+    if not any(part in lower for part in _PARTS):
+        return False
+    return (last.isdecimal() or last in ").!" or "SIG" in body) and bool(_REGEXES["may-end"].search(body))
 
 
 def _end(rank: int | None, found: dict[str, str]) -> End | None:

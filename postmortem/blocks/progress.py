@@ -103,8 +103,8 @@ def _nameless(env: Envelope) -> str:
 def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tuple[Line, int]]:
     """The first and the last lines of the samples, with their marks."""
     head = int(most * HEAD_SHARE)
-    # where few lines are read, each is searched for a step
-    forced = signs.STEP if most < LINES else 0
+    # where few lines are read, each is searched for a step and for counts
+    forced = signs.STEP | signs.COUNT if most < LINES else 0
     for i, sample in enumerate(samples):
         data = sample.text
         marks = signs.Marks(data, forced)

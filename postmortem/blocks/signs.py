@@ -20,16 +20,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 
 from postmortem import scan
-from postmortem.blocks.sieve import Sieve
 from postmortem.formats.excerpt import Line
+from postmortem.formats.sieve import Sieve
 from postmortem.library import Signature
-from postmortem.model.digits import whole
+from postmortem.model.digits import uniform, whole
 from postmortem.scan import NUMBER, SHIFT
 from postmortem.system import forms
 
 _ROWS, _REGEXES = forms.rows("blocks/signs"), forms.regexes("blocks/signs")
 SIEVE = Sieve({name: row["regex"] for name, row in _ROWS.items() if "gate" not in row and "ungated" not in row})
 LOSS = SIEVE["loss"]
+OF = "of "  # a count with its total
 ENOUGH = 3  # lines of one kind in which a number grows
 LAST = 32  # last lines of a writer that are compared between ranks
 
@@ -58,6 +59,7 @@ def is_ordinary(line: Line) -> bool:
     return not (_REGEXES["of-traceback"].match(body) or is_of_library(line.text) or troubled(body))
 
 
+@uniform
 def shape(body: str) -> str:
     """A line without its numbers, to find copies of it."""
     return _REGEXES["digits"].sub("N", body.strip())[:120]
@@ -74,10 +76,16 @@ def shapes(lines: Iterable[Line]) -> tuple[int, ...]:
 
 def step(body: str) -> int | None:
     """The number of the step in a line."""
+    place = _step(body)
+    return None if place is None or _is_code(body) else whole(body[place])
+
+
+@uniform
+def _step(body: str) -> slice | None:
     if (m := SIEVE["epoch-step"].search(body)) and not SIEVE["preparing"].match(body):
-        found = whole(m["step"] or m["bar"])
+        found = slice(*m.span("step" if m["step"] else "bar"))
     elif m := SIEVE["step"].search(body):
-        found = whole(m["step"])
+        found = slice(*m.span("step"))
     else:
         return None
     return None if _is_plan(body) or _is_no_news(body) else found
@@ -88,28 +96,49 @@ def _is_plan(body: str) -> bool:
 
 
 def _is_no_news(body: str) -> bool:
-    """Whether the line is a scheduler's, a summary, or quoted code."""
-    return is_foreign(body) or is_summary(body) or bool(_REGEXES["code"].match(body))
+    """Whether the line is a scheduler's or a summary."""
+    return is_foreign(body) or is_summary(body)
+
+
+def _is_code(body: str) -> bool:
+    return bool(_REGEXES["code"].match(body))
 
 
 def _is_no_work(body: str) -> bool:
-    """Whether the numbers of a line are those of attempts, preparations or errors."""
-    return bool(_is_no_news(body) or SIEVE["preparing"].match(body) or SIEVE["trying"].search(body) or has_error(body))
+    """Whether the numbers of a line are those of attempts, preparations or errors, or the line is quoted code."""
+    return _is_preparing(body) or _is_code(body) or has_error(body)
+
+
+@uniform
+def _is_preparing(body: str) -> bool:
+    return bool(_is_no_news(body) or SIEVE["preparing"].match(body) or SIEVE["trying"].search(body))
 
 
 def counts(body: str) -> Iterator[tuple[str, int]]:
     """The counts in a line by name: `("iter", 30)`, `("of 1000", 30)`. Attempts and failures are no work."""
-    if _is_no_work(body):
+    places = _counts(body)
+    if not places or _is_no_work(body):
         return
-    for m in _REGEXES["of-all"].finditer(body, 0, 400):
-        if 1 < whole(m["all"]) >= whole(m["n"]):
-            yield f"of {whole(m['all'])}", whole(m["n"])
-    if epoch := SIEVE["epoch"].search(body):
-        yield "epoch", whole(epoch["n"])
-    if so_far := SIEVE["so-far"].search(body):
-        yield so_far["name"], whole(so_far["n"])
-    if (named := SIEVE["step"].search(body)) and not _is_plan(body):
-        yield named["word"].lower(), whole(named["step"])
+    for name, named, at in places:
+        count = whole(body[at])
+        if name == OF:
+            if 1 < (total := whole(body[named])) >= count:
+                yield f"of {total}", count
+        else:
+            yield name or body[named], count
+
+
+@uniform
+def _counts(body: str) -> list[tuple[str, slice, slice]]:
+    """The names of the counts, or their places, and the places of the counts; of `30/1000` that of the total."""
+    found = [(OF, slice(*m.span("all")), slice(*m.span("n"))) for m in _REGEXES["of-all"].finditer(body, 0, 400)]
+    if m := SIEVE["epoch"].search(body):
+        found.append(("epoch", slice(0), slice(*m.span("n"))))
+    if m := SIEVE["so-far"].search(body):
+        found.append(("", slice(*m.span("name")), slice(*m.span("n"))))
+    if (m := SIEVE["step"].search(body)) and not _is_plan(body):
+        found.append((m["word"].lower(), slice(0), slice(*m.span("step"))))
+    return found
 
 
 def _kind(body: str) -> str:
@@ -133,7 +162,7 @@ def rounds(bodies: Sequence[str]) -> int | None:
     turns = [i for i, kind in enumerate(kinds) if kind in often]
     if len(turns) * 5 < len(bodies) * 3 or len(turns) < 2 * ENOUGH:
         return None
-    if any(_is_no_news(body) or SIEVE["trying"].search(body) or troubled(body) for body in bodies):
+    if any(_is_no_news(body) or _is_code(body) or SIEVE["trying"].search(body) or troubled(body) for body in bodies):
         return None
     return turns[-1]
 
@@ -162,7 +191,12 @@ def result(body: str) -> bool:
 
 def complains(body: str) -> bool:
     """Whether a line may be a complaint: compared between ranks where no pattern matches."""
-    return bool(SIEVE["complaint"].search(body)) and not SIEVE["benign"].search(body)
+    return _complains(body) and not SIEVE["benign"].search(body)
+
+
+@uniform
+def _complains(body: str) -> bool:
+    return bool(SIEVE["complaint"].search(body))
 
 
 def has_error(text: str) -> bool:
@@ -221,7 +255,7 @@ _GATES = [(_NAMES[row["gate"]], row["regex"]) for row in _ROWS.values() if "gate
 
 
 class Marks:
-    """The marks of the lines of a sample, without the mark `left_out`."""
+    """The marks of the lines of a sample, without the marks `left_out`."""
 
     def __init__(self, data: bytes, left_out: int = 0) -> None:
         self.data = data
@@ -238,21 +272,25 @@ class Marks:
         """The offsets of the first and the last lines of each kind."""
         found: set[int] = set()
         for mark, first, last in PICKED:
-            found.update(islice(self._lines(self.places, mark), first))
-            found.update(islice(self._lines(reversed(self.places), mark), last))
+            marked = [place >> SHIFT for place in self.places if place & mark]
+            found.update(self._starts(marked, first), self._starts(reversed(marked), last))
         return found
 
-    def _lines(self, places: Iterable[int], mark: int) -> Iterator[int]:
-        """The offsets of the lines with a mark, each once."""
-        starts = (self.data.rfind(b"\n", 0, place >> SHIFT) + 1 for place in places if place & mark)
-        return iter(dict.fromkeys(islice(starts, 64)))
+    def _starts(self, places: Iterable[int], most: int) -> dict[int, None]:
+        """The offsets of the lines of some places, each once."""
+        found: dict[int, None] = {}
+        for place in islice(places, 64):
+            if len(found) == most:
+                break
+            found[self.data.rfind(b"\n", 0, place) + 1] = None
+        return found
 
 
 def _places(data: bytes, left_out: int) -> list[int]:
     """`offset << SHIFT | mark` in order, with the offset of a byte of the line."""
     if b"\x1b" in data:  # colors may hide a sign
         return [at << SHIFT | ALL for at in _starts(data)]
-    gates = [(mark, gate) for mark, gate in _GATES if mark != left_out]
+    gates = [(mark, gate) for mark, gate in _GATES if mark & ~left_out]
     engine = scan.own_engine((__name__, left_out), lambda: [Signature(f":{n}", g) for n, (_, g) in enumerate(gates)])
     return [(key >> SHIFT) - 1 << SHIFT | gates[key & NUMBER][0] for key in engine.find(data)]
 

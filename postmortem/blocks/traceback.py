@@ -367,6 +367,8 @@ def _reported_rank(excerpt: Excerpt) -> int | None:
 
 def _reported_pid(excerpt: Excerpt, framed: bool) -> int | None:
     """The process that raised, where Ray's driver shows the exception of an actor."""
+    if not any("ray::" in text for text in excerpt.before):
+        return None
     for line in islice(excerpt.preceding(), 40):
         if m := _REGEXES["ray-actor"].search(line.text):
             return number(m["pid"])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from postmortem.cli.options import JOB_HELP
+from postmortem.errors import UsageError
 from postmortem.system import output
 from postmortem.system.arguments import moment
 
@@ -55,11 +55,26 @@ def collect(
 ) -> None:
     """Save short-lived evidence of a host (stacks, counters, kernel log, GPUs) in one archive."""
     from postmortem.live.collect import collection
+    from postmortem.live.collect.hosts import Hosts
 
     if listed:
         output.data(collection.listing())
         return
-    options = collection.Options(
-        out, srun, ssh, kubectl, namespace, container, python, timeout, parallel, job or "", moment(since, "--since")
+    launchers = {"srun": srun, "ssh": ssh, "kubectl": kubectl}
+    named = [(name, which) for name, which in launchers.items() if which is not None]
+    if len(named) > 1:
+        raise UsageError(f"--{named[0][0]} and --{named[1][0]} are two launchers", "name one of them")
+    if (namespace or container) and kubectl is None:
+        raise UsageError("--namespace and --container are for --kubectl", "leave them out")
+    if not named and (python or timeout or parallel):
+        raise UsageError("--python, --timeout and --parallel are for many hosts", "add --srun, --ssh or --kubectl")
+    collection.execute(
+        out,
+        Hosts(*named[0], python or "", namespace or "", container or "") if named else None,
+        timeout=timeout,
+        parallel=parallel,
+        job=job or "",
+        since=moment(since, "--since"),
+        redact=not no_redact,
+        quiet=quiet,
     )
-    collection.execute(replace(options, redact=not no_redact, quiet=quiet))

@@ -10,13 +10,8 @@ from typer import completion as shells
 
 from postmortem.system import output
 
+Shell = StrEnum("Shell", "bash zsh fish")
 app = typer.Typer(add_completion=False)
-
-
-class Shell(StrEnum):
-    bash = "bash"
-    zsh = "zsh"
-    fish = "fish"
 
 
 @app.command()

@@ -16,14 +16,8 @@ from postmortem.system.arguments import folder
 
 DIFFERENT = 13  # exit code of --exit-code for runs that differ
 
+Form = StrEnum("Form", "terminal md html json")
 app = typer.Typer(add_completion=False)
-
-
-class Form(StrEnum):
-    terminal = "terminal"
-    md = "md"
-    html = "html"
-    json = "json"
 
 
 @app.command()

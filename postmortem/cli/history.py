@@ -1,31 +1,47 @@
-"""`postmortem history`: stored verdicts of many jobs."""
+"""`postmortem history`: add, list, show, annotate, export and forget incidents of a store."""
 
 from __future__ import annotations
 
+import getpass
+import inspect
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from postmortem.cli.options import Anonymise, History, Json
+from postmortem.errors import PathMissing, PostmortemError, UsageError
+from postmortem.fleet.history import backup, lemons
+from postmortem.fleet.history.place import place
+from postmortem.fleet.history.rows import clean, row, stamp
+from postmortem.report import text
+from postmortem.report.json import dump, harmless
 from postmortem.system import output
-from postmortem.system.arguments import moment
+from postmortem.system.arguments import HISTORY, moment
 
+if TYPE_CHECKING:
+    from postmortem.fleet.history.store import Store
+
+UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400, "y": 365 * 86400}
+ID = 12  # characters of an ID that are shown
+NOTE = 2000
+SUFFIXES = (".html", ".htm", ".json")
+Query = dict[str, Any]  # keyword arguments of Store.rows
 Id = Annotated[str, typer.Argument(metavar="ID", help="Incident, as `history list` shows it.")]
-FILTER = "Filter"
-
-
-def _filter(metavar: str, help: str) -> Any:
-    return typer.Option(metavar=metavar, help=help, rich_help_panel=FILTER)
-
-
-Since = Annotated[str | None, _filter("TIME", "Only later incidents (ISO 8601; UTC without a time zone).")]
-Until = Annotated[str | None, _filter("TIME", "Only earlier incidents.")]
-Category = Annotated[str | None, _filter("NAME", "Only this category, such as host-oom.")]
-Outcome = Annotated[str | None, _filter("NAME", "Only this outcome, such as incident.")]
-Host = Annotated[str | None, _filter("NAME", "Only incidents with this host or GPU at fault.")]
-Job = Annotated[str | None, _filter("ID", "Only this job.")]
-Fingerprint = Annotated[str | None, _filter("HEX", "Only this fingerprint, or its first part.")]
+FILTERS = {
+    "since": ("TIME", "Only later incidents (ISO 8601; UTC without a time zone)."),
+    "until": ("TIME", "Only earlier incidents."),
+    "category": ("NAME", "Only this category, such as host-oom."),
+    "outcome": ("NAME", "Only this outcome, such as incident."),
+    "host": ("NAME", "Only incidents with this host or GPU at fault."),
+    "job": ("ID", "Only this job."),
+    "fingerprint": ("HEX", "Only this fingerprint, or its first part."),
+}
 
 app = typer.Typer(
     name="history",
@@ -35,28 +51,49 @@ app = typer.Typer(
 )
 
 
-def _query(
-    since: str | None,
-    until: str | None,
-    category: str | None,
-    outcome: str | None,
-    host: str | None,
-    job: str | None,
-    fingerprint: str | None,
-) -> dict[str, Any]:
-    """Return the filter options as keyword arguments of the store."""
-    from postmortem.fleet.history.rows import stamp
+def _filtered(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of FILTERS in place of its parameter `query`."""
+    parameters: list[inspect.Parameter] = []
+    for own in inspect.signature(command, eval_str=True).parameters.values():
+        if own.name != "query":
+            parameters.append(own.replace(kind=own.KEYWORD_ONLY))
+            continue
+        for name, (metavar, meaning) in FILTERS.items():
+            kind = Annotated[str | None, typer.Option(metavar=metavar, help=meaning, rich_help_panel="Filter")]
+            parameters.append(inspect.Parameter(name, own.KEYWORD_ONLY, default=None, annotation=kind))
 
-    wanted = {
-        "since": stamp(moment(since, "--since") or 0.0) if since is not None else None,
-        "until": stamp(moment(until, "--until") or 0.0) if until is not None else None,
-        "category": category,
-        "outcome": outcome,
-        "host": host,
-        "job": job,
-        "fingerprint" if fingerprint and "-" in fingerprint else "cause": fingerprint,
-    }
-    return {name: value for name, value in wanted.items() if value is not None}
+    @wraps(command)
+    def filtered(**given: Any) -> None:
+        command(query=_query({name: given.pop(name) for name in FILTERS}), **given)
+
+    filtered.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    filtered.__annotations__ = {each.name: each.annotation for each in parameters}
+    return filtered
+
+
+def _query(wanted: dict[str, str | None]) -> Query:
+    found: Query = {name: value for name, value in wanted.items() if value is not None}
+    for name in found.keys() & {"since", "until"}:
+        found[name] = stamp(moment(found[name], f"--{name}") or 0.0)
+    if "-" not in found.get("fingerprint", "-"):
+        found["cause"] = found.pop("fingerprint")
+    return found
+
+
+def _named(where: str | None) -> str:
+    if not where:
+        raise UsageError("no history is named", f"--history FILE or URL, or set {HISTORY}")
+    return where
+
+
+def _opened(where: str | None, **how: bool) -> AbstractContextManager[Store]:
+    from postmortem.fleet.history.store import opened
+
+    return opened(_named(where), **how)
+
+
+def _json(value: Any) -> str:
+    return harmless(dump(json.loads(json.dumps(value, default=str)), indent=1, order=False))
 
 
 @app.command()
@@ -78,77 +115,168 @@ def add(
     ] = False,
 ) -> None:
     """Store incidents that were analyzed before, and runs that ended well. Known ones are not added again."""
-    from postmortem.fleet.history import command
+    from postmortem.fleet.history import runs
+    from postmortem.fleet.history.filing import warn_of_network
+    from postmortem.fleet.history.pseudonyms import Keyed, key
 
-    command.add(paths, history, anonymise)
+    at = place(_named(history))
+    warn_of_network(at)
+    names = Keyed(key(at)) if anonymise else None
+    incidents = good = known = 0
+    with _opened(history, make=True) as store:
+        for path in _documents(paths):
+            try:
+                new = _add(store, path, names)
+            except PostmortemError:
+                if str(path) in paths:
+                    raise
+                continue
+            known += not new
+            good += new and path.name == runs.JOURNAL
+            incidents += new and path.name != runs.JOURNAL
+    if not incidents and not good and not known:
+        raise UsageError(f"{', '.join(paths)}: no report of analyze", "give its HTML or JSON, or a folder of them")
+    counts = {
+        f"{text.plural(incidents, 'incident')} added": incidents or not good,
+        f"{text.plural(good, 'run')} that ended well added": good,
+        f"{known} known already": known,
+    }
+    output.say(", ".join(words for words, count in counts.items() if count))
+
+
+def _documents(paths: Iterable[str]) -> Iterator[Path]:
+    """Yield named files, and those in a folder that may be reports or journals."""
+    for name in paths:
+        path = Path(name)
+        if path.is_dir():
+            found = [*path.rglob("run.jsonl"), *(p for p in path.rglob("*.*") if p.suffix.lower() in SUFFIXES)]
+            yield from sorted(p for p in found if p.is_file())
+        elif path.exists():
+            yield path
+        else:
+            raise PathMissing(f"{name} does not exist", "name a report of analyze, or a folder of them")
+
+
+def _add(store: Store, path: Path, names: Any) -> bool:
+    """File a document or a journal; True if it is new. Raise PostmortemError if it is neither."""
+    from postmortem.fleet.history import runs
+    from postmortem.fleet.history.pseudonyms import hidden
+    from postmortem.replay import documents
+
+    if path.name == runs.JOURNAL:
+        if (ran := runs.row(path, names)) is None:
+            raise UsageError(f"{path}: a run that did not end well", "give the report of its analysis")
+        return store.extend(ran)
+    document, report = documents.read(path), str(path.absolute()) if path.suffix.lower() != ".json" else ""
+    return store.file(row(document, report) if names is None else row(hidden(document, names), names.path(report)))
 
 
 @app.command("list")
+@_filtered
 def list_incidents(
+    query: Query,
     history: History = None,
-    since: Since = None,
-    until: Until = None,
-    category: Category = None,
-    outcome: Outcome = None,
-    host: Host = None,
-    job: Job = None,
-    fingerprint: Fingerprint = None,
     limit: Annotated[int, typer.Option("-n", min=1, metavar="N", help="Maximum number of incidents.")] = 50,
     as_json: Json = False,
 ) -> None:
     """List incidents, the latest first."""
-    from postmortem.fleet.history import command
-
-    query = _query(since, until, category, outcome, host, job, fingerprint)
-    output.data(command.listing(history, query | {"limit": limit}, as_json))
+    with _opened(history) as store:
+        rows = store.rows(**query, limit=limit)
+    if as_json:
+        return output.data(_json(rows))
+    lines = [f"{'ID':<{ID}}  {'WHEN (UTC)':<16}  {'CATEGORY':<20}  VERDICT"]
+    for each in rows:
+        category, when = each["category"] or each["outcome"], each["when"][:16].replace("T", " ")
+        lines.append(text.line(f"{each['uid'][:ID]}  {when}  {category:<20}  {each['headline']}", 300))
+    return output.data("\n".join(lines) if rows else "no incidents")
 
 
 @app.command()
 def show(incident: Id, history: History = None, as_json: Json = False) -> None:
     """Show one incident: its record, its notes, and when the same one was seen."""
-    from postmortem.fleet.history import command
+    with _opened(history) as store:
+        uid = store.find(incident)
+        (found,) = store.rows(uid=uid)
+        involved, notes = store.involved(uid=uid), store.notes(uid=uid)
+        same = store.seen(uid, found["cause"])
+    if as_json:
+        found["involved"] = [{n: each[n] for n in ("kind", "name", "fault")} for each in involved]
+        found["notes"] = [{n: each[n] for n in ("noted", "author", "text")} for each in notes]
+        return output.data(_json({**found, "history": same}))
+    return output.data("\n".join(_record(found, involved, notes, same)))
 
-    output.data(command.show(history, incident, as_json))
+
+def _record(found: Query, involved: Sequence[Query], notes: Sequence[Query], same: Any) -> Iterator[str]:
+    from postmortem.report import summary
+
+    yield text.sentence(found["headline"], 1000)
+    facts = {
+        "id": found["uid"][:ID],
+        "when": found["when"],
+        "outcome": " · ".join(filter(None, map(found.get, ("outcome", "category", "pattern", "confidence")))),
+        "at fault": ", ".join([each["name"] for each in involved if each["fault"]][:8]),
+        "job": found["job"],
+        "size": text.plural(found["world_size"], "rank") if found["world_size"] else "",
+        "hosts": sum(each["kind"] == "host" for each in involved),
+        "code": found["code"],
+        "fingerprint": found["fingerprint"],
+        "seen": summary.history({"history": same}),
+        "report": found["report"],
+        "logs": found["logs"],
+    }
+    for name, value in facts.items():
+        if value:
+            yield f"  {name:<12} {text.line(value, 1000)}"
+    for each in notes:
+        author, words = text.line(each["author"] or "", 80), text.line(each["text"], NOTE)
+        yield f"  {'note':<12} {each['noted'][:10]} {author}: {words}"
 
 
 @app.command()
 def check(history: History = None) -> None:
     """Check the file of a history for damage."""
-    from postmortem.fleet.history import command
-
-    output.data(command.check(history, repair=False))
+    with _opened(history, reads=True) as store:
+        count = len(store.rows())
+    backup.guard(place(str(history)), "integrity_check")
+    output.data(f"{store.shown}: {text.plural(count, 'incident')}, no damage")
 
 
 @app.command()
 def repair(history: History = None) -> None:
     """Replace a damaged file by the copy of the last day, and by what can be read of the file."""
-    from postmortem.fleet.history import command
-
-    output.data(command.check(history, repair=True))
+    at = place(_named(history))
+    backup.restore(at)
+    with _opened(at.shown, make=True):  # creates missing tables
+        count, more = backup.salvage(at.file) if at.file else (0, 0)
+    counted = f"{text.plural(count, 'incident')}, {more} of them from the damaged file, which is put aside"
+    output.data(f"{at.shown}: {counted}")
 
 
 @app.command()
 def note(
     incident: Id,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The cause, or the fix that helped.")],
+    words: Annotated[str, typer.Argument(metavar="TEXT", help="The cause, or the fix that helped.")],
     history: History = None,
 ) -> None:
     """Attach a note to an incident. A verdict with the same fingerprint quotes the latest note."""
-    from postmortem.fleet.history import command
-
-    command.note(history, incident, text)
+    cleaned = clean(" ".join(words.split()), NOTE)
+    if not cleaned:
+        raise UsageError("the note is empty", 'postmortem history note ID "what helped"')
+    try:
+        author = clean(getpass.getuser())
+    except (OSError, KeyError, ImportError):
+        author = None
+    with _opened(history) as store:
+        uid = store.find(incident)
+        store.note(uid, cleaned, author)
+    output.say(f"noted on {uid[:ID]}")
 
 
 @app.command()
+@_filtered
 def hosts(
+    query: Query,
     history: History = None,
-    since: Since = None,
-    until: Until = None,
-    category: Category = None,
-    outcome: Outcome = None,
-    host: Host = None,
-    job: Job = None,
-    fingerprint: Fingerprint = None,
     mapping: Annotated[
         Path | None,
         typer.Option("--map", metavar="FILE", help="CSV with a column host, and others such as rack and switch."),
@@ -163,13 +291,19 @@ def hosts(
     as_json: Json = False,
 ) -> None:
     """List hosts, GPUs, racks and switches that are at fault more often than chance explains."""
-    from postmortem.fleet.history import command
-
-    query = _query(since, until, category, outcome, host, job, fingerprint)
-    output.data(command.hosts(history, query, mapping, categories, rate, as_json))
+    counted = tuple(categories.replace(",", " ").split()) if categories else lemons.HARDWARE
+    try:
+        places = lemons.mapping(mapping.read_text("utf-8-sig", "replace")) if mapping else {}
+    except OSError as error:
+        raise UsageError(f"--map {mapping}: {error.strerror}", "name a CSV file with a column host") from None
+    with _opened(history) as store:
+        fleet = lemons.fleet(store.rows(**query), store.involved(**query), places, counted)
+    judged = lemons.judge(fleet, rate)
+    output.data(_json([vars(each) for each in judged]) if as_json else "\n".join(lemons.table(judged, rate)))
 
 
 @app.command()
+@_filtered
 def export(
     out: Annotated[
         str,
@@ -180,40 +314,49 @@ def export(
             help="Output file: .parquet, .csv or .ndjson; - is standard output, as ndjson.",
         ),
     ],
+    query: Query,
     history: History = None,
-    since: Since = None,
-    until: Until = None,
-    category: Category = None,
-    outcome: Outcome = None,
-    host: Host = None,
-    job: Job = None,
-    fingerprint: Fingerprint = None,
     anonymise: Anonymise = False,
 ) -> None:
     """Write incidents as a table, one row each."""
-    from postmortem.fleet.history import command
+    target = None if out == "-" else Path(out)
+    if target:
+        output.check_target(target)
+    with _opened(history) as store:
+        parts = store.rows(**query), store.involved(**query), store.notes(**query)
+    from postmortem.fleet.history.export import table, written
+    from postmortem.privacy.anonymize import Anonymizer
 
-    command.export(history, _query(since, until, category, outcome, host, job, fingerprint), out, anonymise)
+    found = table(*parts, Anonymizer() if anonymise else None)
+    content = written(found, target.suffix.lstrip(".").lower() if target else "ndjson")
+    if target is None:
+        return output.data(content)
+    output.write_file(target, content)
+    return output.say(f"wrote {out}: {text.plural(len(found), 'incident')}")
 
 
 @app.command()
+@_filtered
 def report(
+    query: Query,
     target: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the pages.")] = Path(
         "postmortem-history"
     ),
     history: History = None,
-    since: Since = None,
-    until: Until = None,
-    category: Category = None,
-    outcome: Outcome = None,
-    host: Host = None,
-    job: Job = None,
-    fingerprint: Fingerprint = None,
 ) -> None:
     """Write a static site: incidents over time, causes, hosts, and a page for each month."""
-    from postmortem.fleet.history import command
+    with _opened(history) as store:
+        rows, involved = store.rows(**query), store.involved(**query)
+    from postmortem.fleet.history.pages import INDEX, pages
 
-    command.report(history, _query(since, until, category, outcome, host, job, fingerprint), target)
+    site = pages(rows, involved, time.time(), target.absolute())
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{target}: {error.strerror}", "name a folder that you may write") from None
+    for name in sorted(site, key=lambda name: name == INDEX):  # last, so that it never links to a missing page
+        output.write_file(target / name, site[name])
+    output.say(f"wrote {target / INDEX}: {text.plural(len(rows), 'filed job')}")
 
 
 @app.command()
@@ -225,6 +368,17 @@ def forget(
     history: History = None,
 ) -> None:
     """Delete incidents and their notes. Their reports stay."""
-    from postmortem.fleet.history import command
+    if not incidents and keep is None:
+        raise UsageError("nothing to forget", "name IDs, or an age: --keep 180d")
+    before = stamp(time.time() - age(keep)) if keep is not None else None
+    with _opened(history) as store:
+        count = store.forget([store.find(name) for name in incidents or ()], before)
+    output.say(f"{text.plural(count, 'incident')} forgotten")
 
-    command.forget(history, incidents or [], keep)
+
+def age(words: str) -> float:
+    """Return the seconds of `180d`, `52w`, `12h`, `2y`."""
+    number, unit = words.strip().lower()[:-1], words.strip().lower()[-1:]
+    if unit not in UNITS or not (number.isascii() and number.isdigit() and len(number) <= 5):
+        raise UsageError(f"--keep {words} is not a valid duration", "write it like this: --keep 180d")
+    return int(number) * UNITS[unit]

@@ -11,12 +11,8 @@ import typer
 from postmortem.cli.options import History
 from postmortem.live.run.switches import SWITCHES
 
+Keep = StrEnum("Keep", "failed always")
 app = typer.Typer(add_completion=False)
-
-
-class Keep(StrEnum):
-    failed = "failed"
-    always = "always"
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
@@ -34,6 +30,6 @@ def run(
     history: History = None,
 ) -> int:
     """Run a job unchanged, keep evidence of a failure, and analyze it."""
-    from postmortem.live.run.wrapper import Options, execute
+    from postmortem.live.run.wrapper import execute
 
-    return execute(command, Options(folder, keep, tuple(without or ()), not no_analyze, history))
+    return execute(command, folder, keep, without or (), not no_analyze, history)

@@ -9,14 +9,8 @@ import typer
 
 from postmortem.system import output, resources
 
+Document = StrEnum("Document", "incident brief event diff")
 app = typer.Typer(add_completion=False)
-
-
-class Document(StrEnum):
-    incident = "incident"
-    brief = "brief"
-    event = "event"
-    diff = "diff"
 
 
 @app.command()

@@ -10,12 +10,8 @@ import typer
 
 from postmortem.cli.options import JOB_HELP
 
+Form = StrEnum("Form", "text json")
 app = typer.Typer(add_completion=False)
-
-
-class Form(StrEnum):
-    text = "text"
-    json = "json"
 
 
 @app.command()

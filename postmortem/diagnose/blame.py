@@ -251,6 +251,14 @@ def _by_gpus(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     return tuple(gpus)
 
 
+def _by_silence(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The one rank that vanished, where a shell reports the end of a process without its rank."""
+    silent = [
+        c.ranks for c in claims if c.pattern.derived and c.strength == "silent" and c.pattern.category == "peer-lost"
+    ]
+    return silent[0] if root.strength == "ended" and len(silent) == 1 and len(silent[0]) == 1 else ()
+
+
 def _by_elimination(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The one number below the largest rank that no known process has, where the error is that of an unknown one:
     Ray names the pid of each actor, and an actor that crashed printed no rank."""
@@ -272,6 +280,7 @@ WAYS: tuple[Way, ...] = (
     _by_report,
     _by_a_copy,
     _by_gpus,
+    _by_silence,
     _by_elimination,
 )
 

@@ -24,14 +24,14 @@ UNIQUE = 24  # characters of a message that two ranks do not print by chance
 def owners(events: Sequence[Event], told: Told, library: Library) -> Mapping[Place, int]:
     """The ranks of exceptions of unknown rank, by place."""
     gone = lost(events, library)
+    waited = {rank for e in events if e.place in gone and (rank := told(e)[0]) is not None}
     orphans: dict[str, list[Place]] = defaultdict(list)
     messages: dict[str, str] = {}
     named: set[int] = set()
-    victims: set[int] = set()
     for e in filter(_raised, events):
         rank, place = told(e)[0], e.place
         if rank is not None:
-            (victims if place in gone else named).add(rank)
+            named.add(rank)
         elif place not in gone:
             form = gist(e.fields.get("line") or e.text)
             orphans[form].append(place)
@@ -41,7 +41,7 @@ def owners(events: Sequence[Event], told: Told, library: Library) -> Mapping[Pla
     found = _repeated_with_a_rank(events, messages, told)
     left = {form: places for form, places in orphans.items() if form not in found}
     out = {place: rank for form, rank in found.items() for place in orphans[form]}
-    return out | _by_the_list(_exit_codes(events, library), left, named | set(found.values()), victims)
+    return out | _by_the_list(_exit_codes(events, library), left, (named - waited) | set(found.values()), waited)
 
 
 def _raised(e: Event) -> bool:

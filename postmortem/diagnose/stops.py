@@ -35,18 +35,27 @@ def _still_running(case: Case) -> Claim | None:
     failed = {r for r, end in case.ends.items() if end.failed}
     if not 0 < len(running) * 2 < len(rows) or failed.intersection(running) or finished.union(running) != rows.keys():
         return None
-    because = f"all other ranks had finished, and {ranks_text(running)} did not exit until the job was stopped"
+    until = "until the job was stopped" if case.telling("stop") else "before its stack was taken"
+    because = f"all other ranks had finished, and {ranks_text(running)} did not exit {until}"
     requests = [stop.event for r in running if (stop := rows[r].stop) is not None]
-    return case.claim("rank-did-not-exit", running, [*(rows[r].last_line for r in running), *requests], because)
+    shown = [rows[r].stack or rows[r].last_line for r in running]
+    return case.claim("rank-did-not-exit", running, [*shown, *requests], because)
 
 
 def _running(case: Case) -> list[int]:
-    """The ranks that the launcher stops; where it names no pids, those that did not finish."""
+    """The ranks that the launcher stops, or that wait for their threads at exit by their stacks; without both those that
+    did not finish."""
     rows = [(p.rank, p) for p in case.processes if p.rank is not None]
-    stopped = [r for r, p in rows if p.stop is not None and p.stop.by == "launcher"]
+    stopped = [r for r, p in rows if (p.stop is not None and p.stop.by == "launcher") or _exiting(p.stack)]
     if stopped or not case.telling("stop"):
         return stopped
     return [r for r, p in rows if not p.finished and p.last_line is not None]
+
+
+def _exiting(stack: Event | None) -> bool:
+    """Whether the main thread waits in the interpreter's `threading._shutdown`."""
+    frames = stack.fields.get("frames", ()) if stack is not None else ()
+    return bool(frames) and frames[-1][2] == "_shutdown"
 
 
 def _signaled(case: Case) -> Claim | None:

@@ -228,23 +228,28 @@ def source_event(source: Source, kind: str, text: str, line: int | None = None, 
 
 def line_event(source: Source, kind: str, line: Line, rank: int | None, fields: Details, most: int = 4000) -> Event:
     """An event on one line, with host, pid and time of the line's prefixes."""
-    env = line.envelope
+    env, stamp = line.envelope, line.envelope.stamp
     local = env.local_rank if env.local_rank is not None else source.local_rank
     known: Details = {} if local is None else {"local_rank": local}
     known |= {"writer": env.writer} if env.writer else {}
     known |= {"quoted": True} if env.quoted else {}
-    event = source_event(
-        source,
+    return Event(
         kind,
+        Where(source.path, line.number, None, env.line),
         cut(line.text, most),
-        rank=rank,
-        host=env.host or source.host,
-        pid=env.pid,
+        stamp.time if stamp else None,
+        stamp.clock if stamp else "none",
+        stamp.sigma if stamp else 0.0,
+        rank,
+        env.host or source.host,
+        env.pid,
+        attempt=source.attempt,
+        run=source.run,
         fields=known | fields,
-        where=Where(source.path, line.number, None, env.line),
+        raw_time=stamp.raw if stamp else "",
+        source_kind=source.kind,
         speaker=speaker_in(source.kind, env.kernel, rank, env.program),
     )
-    return timed(event, env.stamp)
 
 
 def document_event(source: Source, kind: str, lines: list[str], at: int, fields: Details, pid: int | None) -> Event:

@@ -141,8 +141,13 @@ _CRI = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d) (std(?:out|e
 
 def is_cut_by_cri(lines: list[str]) -> bool:
     """Whether containerd or CRI-O wrote the file and cut lines of it."""
-    found = [m[2] for line in lines if (m := _CRI.match(line))]
-    return "P" in found and len(found) * 10 > len(lines) * 9
+    misses, cut = (len(lines) - 1) // 10, False
+    for line in lines:
+        if m := _CRI.match(line):
+            cut = cut or m[2] == "P"
+        elif (misses := misses - 1) < 0:
+            return False
+    return cut
 
 
 def _of_cri(lines: Iterator[Numbered]) -> Iterator[Piece]:

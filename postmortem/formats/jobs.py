@@ -6,27 +6,30 @@ ids_of_path("logs/slurm-42221.out")                               -> {"slurm": "
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
+from postmortem.formats.sieve import Sieve
 from postmortem.system import forms
 
 _REGEXES = forms.regexes("formats/jobs")
 COMMAND = "command"  # the command that started the job
 KINDS = tuple(name for name in _REGEXES if not name.endswith("-path") and name != COMMAND)  # the surest first
+_SIEVE = Sieve({name: _REGEXES[name].pattern for name in (*KINDS, COMMAND)})
 _LONGEST = 800  # characters of a line that are searched
 
 
 def ids(text: str) -> dict[str, str]:
     """Return the ids in a line, and the command that it starts, by kind."""
-    return _found(text[:_LONGEST], (*KINDS, COMMAND))
+    line = text[:_LONGEST]
+    return _found((name, form.search(line)) for name, form in _SIEVE.forms.items())
 
 
 def ids_of_path(path: str) -> dict[str, str]:
     """Return the ids in a path, by kind."""
-    found = _found(path[-_LONGEST:], [f"{name}-path" for name in KINDS if f"{name}-path" in _REGEXES])
-    return {name.removesuffix("-path"): value for name, value in found.items()}
+    paths = {name: _REGEXES[f"{name}-path"] for name in KINDS if f"{name}-path" in _REGEXES}
+    return _found((name, form.search(path[-_LONGEST:])) for name, form in paths.items())
 
 
-def _found(text: str, names: Iterable[str]) -> dict[str, str]:
-    matches = ((name, _REGEXES[name].search(text)) for name in names)
+def _found(matches: Iterable[tuple[str, re.Match[str] | None]]) -> dict[str, str]:
     return {name: next(filter(None, m.groups()), "") for name, m in matches if m}

@@ -18,12 +18,12 @@ from postmortem.system import lazy
 Undo = Callable[[str], str]
 FEW = 3  # lines that show a margin
 _COLOR = lazy.regex(r"(?:#033|\^\[|\\(?:x1[bB]|033|u001[bB])|\u241b|\ufffd)?\[(?:\d{1,3}(?:;\d{1,3}){0,5})?m")
-_RESETS = ("[0m", "[m", "[39m", "[00m")
+_RESET = lazy.regex(r"\[(?:00?|39)?m")
 
 
 def learn(text: str) -> Undo | None:
     """The function that restores each line of a log that begins with `text`; None where nothing was changed."""
-    indented, colored = text.lstrip("\n")[:1] in (" ", "\t"), any(code in text for code in _RESETS)
+    indented, colored = text.lstrip("\n")[:1] in (" ", "\t"), _RESET.search(text) is not None
     if not indented and not colored:
         return None
     lines = [line for line in text.split("\n") if line.strip()]
@@ -35,10 +35,10 @@ def learn(text: str) -> Undo | None:
 
 def _is_colored(line: str) -> bool:
     """Whether a line sets and resets a color without escape bytes."""
-    if "\x1b" in line or not any(code in line for code in _RESETS):
+    if "\x1b" in line or not _RESET.search(line):
         return False
     codes = [m[0] for m in _COLOR.finditer(line)]
-    return len(codes) > 1 and any(code.endswith(_RESETS) for code in codes[1:])
+    return len(codes) > 1 and any(_RESET.search(code) for code in codes[1:])
 
 
 def _margin(lines: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ import re
 from functools import lru_cache
 
 from postmortem.model import ClockKind, Stamp
+from postmortem.model.digits import uniform
 from postmortem.system import forms
 
 NO_YEAR = 1972
@@ -26,22 +27,35 @@ _DATES = ((_ISO, len("2026-11-20 2")), (_GLOG, len("W1120 2")))  # the length up
 def find(text: str) -> Stamp | None:
     """Return the first time in the first 160 characters of `text`, or None."""
     head = text[:160]
+    place = _date(head)
+    return _stamp(head, *place) if place is not None else _since_1970(head) or boot(head)
+
+
+Places = dict[str, slice]  # of the parts of a date
+
+
+@uniform
+def _date(head: str) -> tuple[Places, bool] | None:
+    """The places of the first date and of its parts, and whether it is glog's."""
     clock = _CLOCK.search(head)
-    if clock is not None:
-        for form, date in _DATES:  # a date right before the first clock is the first time
-            if (at := clock.start() - date) >= 0 and (m := form.match(head, at)):
-                return _stamp(m, form is _GLOG)
+    if clock is None:
+        return None
+    for form, date in _DATES:  # a date right before the first clock is the first time
+        if (at := clock.start() - date) >= 0 and (m := form.match(head, at)):
+            return _parts(m), form is _GLOG
     best: re.Match[str] | None = None
     glog = False
-    for form in _FORMS if clock is not None else ():
+    for form in _FORMS:
         m = form.search(head, 0, len(head) if best is None else min(len(head), best.start() + 48))
         if m and (best is None or m.start() < best.start()):
             best, glog = m, form is _GLOG
             if not m.start():
                 break
-    if best is not None:
-        return _stamp(best, glog)
-    return _since_1970(head) or boot(head)
+    return (_parts(best), glog) if best is not None else None
+
+
+def _parts(m: re.Match[str]) -> Places:
+    return {name: slice(*m.span(name)) for name, part in m.groupdict().items() if part} | {"": slice(*m.span())}
 
 
 def _since_1970(head: str) -> Stamp | None:
@@ -59,9 +73,9 @@ def boot(text: str) -> Stamp | None:
     return Stamp(float(m["t"]), "boot", m[0], 1e-6) if m else None
 
 
-def _stamp(m: re.Match[str], glog: bool) -> Stamp | None:
-    """The stamp of a match; None where the digits are not a date (month 13, 29 February 2023)."""
-    g = m.groupdict()
+def _stamp(head: str, places: Places, glog: bool) -> Stamp | None:
+    """The stamp of a date; None where the digits are none (month 13, 29 February 2023)."""
+    g = {name: head[place] for name, place in places.items()}
     year = int(g.get("Y") or NO_YEAR)
     month = int(g["M"]) if g.get("M") else _MONTHS.index(g["b"]) + 1 if g["b"] in _MONTHS else 0
     hour, minute, second, extra = int(g["h"]), int(g["m"]), int(g["s"]), 0.0
@@ -77,7 +91,7 @@ def _stamp(m: re.Match[str], glog: bool) -> Stamp | None:
     digits = g.get("f") or ""
     zone, clock = _zone(g.get("z"))
     time = midnight + hour * 3600 + minute * 60 + second + extra + float(f"0.{digits or 0}") - zone
-    return Stamp(time, clock, m[0], _sigma(digits, glog))
+    return Stamp(time, clock, g[""], _sigma(digits, glog))
 
 
 @lru_cache(maxsize=256)

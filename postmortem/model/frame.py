@@ -15,7 +15,9 @@ document's `processes`.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -75,14 +77,11 @@ _LINES = ("line", "end_line", "file_line")
 def of_columns(columns: Mapping[str, Sequence[Any]], length: int) -> pd.DataFrame:
     """Return a frame with all COLUMNS; those not given are missing in each row."""
     made: dict[str, Any] = {}
+    nothing: list[None] = [None] * length
     for name in COLUMNS:
-        values = columns.get(name)
-        if name in SECONDS:
-            made[name] = seconds(values if values is not None else [None] * length)
-        elif name in NUMBERS:
-            made[name] = integers(values if values is not None else [None] * length)
-        else:
-            made[name] = _words(name, values if values is not None else [None] * length)
+        values = columns.get(name, nothing)
+        make = seconds if name in SECONDS else integers if name in NUMBERS else partial(_words, name)
+        made[name] = make(values)
     rows = pd.DataFrame(made, index=pd.RangeIndex(length, name="event_id"), copy=False)
     bound(rows)
     return rows
@@ -101,10 +100,12 @@ def seconds(values: Sequence[float | None]) -> Any:
 def integers(values: Sequence[int | None]) -> Any:
     """Return Int64, missing where a value is None, no whole number, or does not fit: a log may have any number."""
     try:
-        return pd.array(values, dtype="Int64")
-    except (OverflowError, TypeError, ValueError):
+        whole = array("q", [0 if value is None else value for value in values])
+    except (OverflowError, TypeError):
         fits = [type(v) is int and abs(v) <= LARGEST for v in values]
-        return pd.array([v if fit else None for v, fit in zip(values, fits, strict=True)], dtype="Int64")
+        return integers([v if fit else None for v, fit in zip(values, fits, strict=True)])
+    missing = np.fromiter((value is None for value in values), dtype=bool, count=len(values))
+    return pd.arrays.IntegerArray(np.array(whole, dtype=np.int64), missing)
 
 
 def _words(name: str, values: Sequence[str | None]) -> pd.Categorical:

@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
-import html
 import re
 
 from postmortem.report import labels, summary, text, view
+from postmortem.report.templates import environment
 
 LEVELS = {"incident": "error", "undetermined": "error", "recovered": "warning", "healthy": "notice"}
 MAX_MESSAGE = 4000
@@ -58,29 +58,7 @@ def _property(words: str) -> str:
 
 
 def render_junit(incident: view.Incident) -> str:
-    """Return an XML document with one test case. It fails unless the outcome is healthy or recovered."""
+    """Return an XML document with one test case."""
     document = incident.document
-    verdict = view.part(document, "verdict")
-    failed = verdict.get("outcome") not in ("healthy", "recovered")
-    name = view.job(document) or "job"
-    lines = [view.headline(document)]
-    lines += [f"{label}: {value}" for label, value in view.culprit(document)]
-    lines += [f"proof: {proof.address}  {proof.text}" for proof in view.proofs(document)[:3]]
-    lines += [f"because: {item}" for item in view.words(verdict.get("because"))[:5]]
-    lines += [f"do: {action}" for action in view.action_lines(document)]
-    lines += [f"missing: {item.get('what')}" for item in view.rows(verdict.get("missing"))[:5]]
-    body = "\n".join(_safe(text.line(line)) for line in lines)
-    if failed:
-        kind = view.known(verdict.get("category")) or "undetermined"
-        inner = f'<failure type="{_safe(kind)}" message="{_safe(view.headline(document))}">{body}</failure>'
-    else:
-        inner = f"<system-out>{body}</system-out>"
-    count = f'tests="1" failures="{int(failed)}" errors="0"'
-    case = f'<testcase classname="postmortem" name="{_safe(name)}">\n{inner}\n</testcase>'
-    suite = f'<testsuite name="postmortem" {count}>\n{case}\n</testsuite>'
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="postmortem" {count}>\n{suite}\n</testsuites>\n'
-
-
-def _safe(words: str) -> str:
-    """XML cannot contain control characters or halves of surrogate pairs; `visible` writes them out."""
-    return html.escape(text.visible(words), quote=True)
+    template = environment().get_template("junit.xml")
+    return template.render(document=document, verdict=view.part(document, "verdict"))

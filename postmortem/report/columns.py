@@ -14,21 +14,20 @@ import base64
 import gzip
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from postmortem.report import json as plain
-from postmortem.report import lanes, phrases, text, view
+from postmortem.report import lanes, text, view
 from postmortem.report.events import SEVERITIES, Place, Row
-from postmortem.report.phrases import signed, varint
 
 MAX_EVENTS = 100_000
 LANE = 1.5  # events' worth of bytes that a lane takes: 16,000 ranks leave room for fewer
 MAX_TEXT = 400
 UNIT = 1e-4  # seconds; clocks of a cluster agree no better, and times are milliseconds or microseconds
-VERSION = 1
+_NUMBER = re.compile(r"(0x[0-9a-f]+|\d+)", re.ASCII)
 LaneKey = tuple[str, int | None]  # host and rank
 
 
@@ -61,11 +60,8 @@ def block(document: view.Document, rows: Iterable[Row], limit: int = MAX_EVENTS)
     # hosts by name with numbers by value; a host's own lane first, then its ranks
     order = sorted(by_lane, key=lambda key: (_by_value(key[0]), -1 if key[1] is None else key[1]))
     events = [row for key in order for row in sorted(by_lane[key], key=lambda r: (r.time, r.address))]
-    head, parts = _encoded(document, [(key, len(by_lane[key])) for key in order], events)
-    head["total"] = len(timed)
-    head["columns"] = [[name, len(part)] for name, part in parts.items()]
-    header = plain.dump(head).encode()
-    packed = gzip.compress(len(header).to_bytes(4, "little") + header + b"".join(parts.values()), 9, mtime=0)
+    found = _encoded(document, [(key, len(by_lane[key])) for key in order], events)
+    packed = gzip.compress(plain.dump(found, order=False).encode(), 9, mtime=0)
     packed = packed[:9] + b"\x03" + packed[10:]  # the system that packed it: Python 3.13 names it, others do not
     return Block(base64.b64encode(packed).decode(), len(events), tuple(filter(None, [note, *notes])))
 
@@ -138,38 +134,36 @@ class _Numbers(dict[Any, int]):
         return self[value]
 
 
-def _encoded(
-    document: view.Document, counts: Sequence[tuple[LaneKey, int]], events: Sequence[Row]
-) -> tuple[dict[str, Any], dict[str, bytes]]:
+def _encoded(document: view.Document, counts: Sequence[tuple[LaneKey, int]], events: Sequence[Row]) -> dict[str, Any]:
     base = min(row.time for row in events)
     kinds = {view.known(item.get("path")): view.known(item.get("kind")) for item in view.rows(document.get("sources"))}
-    patterns, shapes, sigmas, sources, families = (_Numbers() for _ in range(5))
-    packed = phrases.pack(
-        [text.line(row.text or row.pattern, MAX_TEXT) for row in events], [count for _, count in counts]
-    )
+    templates, patterns, shapes, sigmas, sources, families = (_Numbers() for _ in range(6))
+    numbers: list[list[list[str]]] = []  # of each template: the columns of its places
 
-    def shape(key: tuple[int, str, str]) -> int:
-        which, severity, pattern = key
-        return shapes[which, SEVERITIES.index(severity), patterns[text.visible(pattern)]]
+    def shape(row: Row) -> int:
+        parts = _NUMBER.split(text.line(row.text or row.pattern, MAX_TEXT))
+        template = templates["\0".join(parts[::2])]
+        if template == len(numbers):
+            numbers.append([[] for _ in parts[1::2]])
+        for column, number in zip(numbers[template], parts[1::2], strict=True):
+            column.append(number)
+        return shapes[template, SEVERITIES.index(row.severity), patterns[text.visible(row.pattern)]]
 
+    @lru_cache(maxsize=1 << 14)
     def source(path: str) -> int:
         return sources[text.line(path, 300), families[text.visible(kinds.get(path) or "other")]]
 
     columns = {
-        "time": _stepped([round((row.time - base) / UNIT) for row in events], counts, varint),
-        "line": _stepped([row.line or 0 for row in events], counts, signed),
-        "shape": _numbered(
-            [(which, row.severity, row.pattern) for which, row in zip(packed.which, events, strict=True)], shape
-        ),
-        "source": _numbered([row.source for row in events], source),
-        "sigma": _numbered([row.sigma for row in events], lambda sigma: sigmas[float(f"{sigma:.2g}")]),
+        "time": _steps([round((row.time - base) / UNIT) for row in events], counts),
+        "line": _steps([row.line or 0 for row in events], counts),
+        "shape": list(map(shape, events)),
+        "source": [source(row.source) for row in events],
+        "sigma": [sigmas[float(f"{row.sigma:.2g}")] for row in events],
     }
-    head = {
-        "version": VERSION,
+    return {
         "unit": UNIT,
         "base": base,
-        "count": len(events),
-        "templates": packed.templates,
+        "templates": list(templates),
         "patterns": list(patterns),
         "shapes": list(shapes),
         "sigmas": list(sigmas),
@@ -177,24 +171,19 @@ def _encoded(
         "families": list(families),
         **_lanes(document, counts),
         **_moments(document, events, base),
+        **columns,
+        "numbers": [",".join(column) for places in numbers for column in places],
     }
-    return head, columns | packed.streams
 
 
-def _stepped(values: Sequence[int], counts: Sequence[tuple[LaneKey, int]], coded: Callable[[int], bytes]) -> bytes:
-    """Encode the differences from value to value within each lane."""
+def _steps(values: Sequence[int], counts: Sequence[tuple[LaneKey, int]]) -> list[int]:
+    """Return the differences from value to value within each lane."""
     out, place = [], 0
     for _, count in counts:
         own = values[place : place + count]
-        out += [coded(value - before) for before, value in zip([0, *own], own, strict=False)]
+        out += [value - before for before, value in zip([0, *own], own, strict=False)]
         place += count
-    return b"".join(out)
-
-
-def _numbered(values: Sequence[Any], number: Callable[[Any], int]) -> bytes:
-    """Encode the number of each value, of which few are distinct."""
-    coded = {value: varint(number(value)) for value in dict.fromkeys(values)}
-    return b"".join([coded[value] for value in values])
+    return out
 
 
 def _lanes(document: view.Document, counts: Sequence[tuple[LaneKey, int]]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from postmortem.errors import ours
-from postmortem.report import columns, groups, labels, lanes, summary, svg, text, view
+from postmortem.report import columns, groups, lanes, svg, text, view
 from postmortem.report.events import Row, read_events
 from postmortem.report.markdown import guarded, render_chat, render_markdown
 from postmortem.report.templates import ROWS, embedded, environment, policy, sheets
@@ -52,7 +52,8 @@ def render_html(incident: view.Incident) -> str:
             dark=Markup(dark),
             theme=Markup(theme),
             script=Markup(script),
-            document=Markup(embedded(fitting(incident.document))),
+            document=incident.document,
+            embedded=Markup(embedded(fitting(incident.document))),
             markdown=Markup(embedded(texts)),
         )
     except Exception as error:  # the verdict is worth more than the page
@@ -108,7 +109,6 @@ def page(incident: view.Incident) -> dict[str, Any]:
     in_doubt = sum(not _is_aligned(clock) for clock in clocks)
     sources = view.rows(document.get("sources"))
     parts = {
-        **_verdict(document),
         "proofs": proofs[:MAX_PROOFS],
         "unshown": len(proofs) - MAX_PROOFS,
         "shows": (shows := _shows(chain)),
@@ -116,7 +116,6 @@ def page(incident: view.Incident) -> dict[str, Any]:
         "chain": chain,
         "more": more,
         "findings": rows("the findings", lambda: view.steps(document, "findings")),
-        "alternatives": view.rows(document.get("alternatives")),
         "picture": picture if drawing else None,
         "drawing": Markup(drawing),
         "block": Markup(block.data) if block else "",
@@ -128,21 +127,11 @@ def page(incident: view.Incident) -> dict[str, Any]:
         "compared": rows("the stacks", lambda: groups.compared(document)),
         "clocks": clocks,
         "open": max(min(in_doubt + 1, ROWS), ROWS if len(clocks) <= CLOCKS else 0),
-        "others": view.rows(document.get("other_jobs")),
-        "replay": view.part(document, "replay"),
         "cut": cut_note(document),
         "sources": sources[:MAX_SOURCES],
+        "listed": MAX_SOURCES,
         "unlisted": len(sources) - MAX_SOURCES,
         "source_count": len(sources),
-        "ledger": view.part(document, "ledger"),
-        "skipped": view.skipped(document)[:MAX_SOURCES],
-        "job": view.job(document),
-        "facts": summary.facts(document),
-        "command": view.known(view.part(document, "job").get("command")),
-        "trace": view.rows(document.get("trace")),
-        "tool": view.part(document, "tool"),
-        "fingerprint": view.known(document.get("fingerprint")),
-        "schema": view.known(document.get("schema")),
     }
     reasons = [text.sentence(reason, 300).rstrip(".") + "." for reason in failed]
     parts["incomplete"] = " ".join(filter(None, [view.incomplete(document), *reasons]))
@@ -161,29 +150,6 @@ def _shows(chain: list[view.Step]) -> dict[str, int]:
 
 def _is_aligned(clock: dict[str, Any]) -> bool:
     return clock.get("state") == "aligned"
-
-
-def _verdict(document: view.Document) -> dict[str, Any]:
-    """Return the variables of the first screen."""
-    verdict = view.part(document, "verdict")
-    outcome = view.known(verdict.get("outcome"))
-    return {
-        "outcome": outcome if outcome in labels.OUTCOMES else "undetermined",
-        "outcome_word": labels.OUTCOMES.get(outcome, "Undetermined"),
-        "category": view.category(document),
-        "headline": view.headline(document),
-        "lead": view.lead(document),
-        "confidence": view.confidence(document),
-        "because": view.words(verdict.get("because")),
-        "culprit": view.culprit(document),
-        "blamed": view.blamed(document),
-        "when": view.when(document),
-        "collective": summary.collective(document),
-        "seen": summary.history(document),
-        "attempts": summary.attempts(document),
-        "actions": view.actions(document),
-        "missing": view.rows(verdict.get("missing")),
-    }
 
 
 def fitting(document: view.Document) -> dict[str, Any]:

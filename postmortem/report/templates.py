@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from postmortem.report import json as plain
-from postmortem.report import labels, text, view
+from postmortem.report import labels, summary, text, view
 from postmortem.system import cache, resources
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def environment() -> Environment:
         {name: getattr(text, name) for name in ("line", "around", "sentence", "plural", "seconds", "size")}
     )
     made.filters.update(offset=view.offset, zone=_zone, commands=_commands)
+    made.globals.update(view=view, summary=summary, labels=labels, text=text)
     made.globals.update(glyphs=GLYPHS, meanings=labels.STATES, broad=f"{text.BROAD:.0f}")
     made.globals.update(rows=ROWS, most=_most)
     return made

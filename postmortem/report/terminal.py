@@ -12,9 +12,7 @@ Log text is printed as visible characters; the only escapes are the colors of th
 
 from __future__ import annotations
 
-from typing import Any
-
-from postmortem.report import groups, labels, summary, text, view
+from postmortem.report import labels, summary, text, view
 from postmortem.say.consistency import contradictions
 
 LABEL = 11  # columns of the labels on the left
@@ -147,20 +145,18 @@ def _fitting(word: str, width: int) -> int:
 
 def render_verbose(incident: view.Incident) -> str:
     """Return how the verdict was reached: findings, explanations and their reasons, steps, rejected causes."""
+    from postmortem.report.markdown import templates
+
     document = incident.document
-    blocks = {
-        "Seen": _seen(document, "findings" if view.rows(document.get("findings")) else "chain"),
-        "Explained": _edges(document),
-        "Steps": [_traced(item) for item in view.rows(document.get("trace"))],
-        "Rejected": [_rejected(item) for item in view.rows(document.get("alternatives"))],
-        "Ranks": [
-            f"{g.few:<12} {g.state:<8} {text.sentence(g.exit, 20):<10} {g.why}" for g in groups.rank_groups(document)
-        ],
-        "Clocks": [_clock(item) for item in view.rows(document.get("clocks"))],
-        "Contradictions": _contradictions(document),
-    }
-    shown = {title: [text.line(line, 600).rstrip() for line in lines] or ["nothing"] for title, lines in blocks.items()}
-    return "\n".join("\n".join([title, *(f"  {line}" for line in lines), ""]) for title, lines in shown.items())
+    steps = view.steps(document)
+    explained = []
+    for step in steps:
+        because = text.sentence(step.because or "no reason is recorded", 400)
+        for other in (steps[int(number) - 1] for number in step.explains):
+            who = f" of {other.who}" if other.who else ""
+            explained.append(text.sentence(f"{step.pattern} explains {other.pattern}{who}: {because}", 500))
+    parts = {"document": document, "explained": explained, "contradictions": _contradictions(document)}
+    return templates().get_template("verbose.txt").render(parts)
 
 
 def _contradictions(document: view.Document) -> list[str]:
@@ -169,41 +165,3 @@ def _contradictions(document: view.Document) -> list[str]:
         return [*contradictions(document)]
     except (KeyError, TypeError, AttributeError, IndexError):
         return ["not checked: the document is of another version"]
-
-
-def _seen(document: view.Document, key: str) -> list[str]:
-    lines = []
-    for step in view.steps(document, key):
-        place = step.proofs[0].address if step.proofs else "no line"
-        moment = step.moment.removesuffix(" UTC")
-        line = f"{step.id:<5} {step.role:<9} {step.pattern:<36} {step.who:<24} {moment:<13} {place}"
-        lines.append(text.line(line, 400))
-    return lines
-
-
-def _edges(document: view.Document) -> list[str]:
-    steps = view.steps(document)
-    lines = []
-    for step in steps:
-        because = text.sentence(step.because or "no reason is recorded", 400)
-        for number in step.explains:
-            other = steps[int(number) - 1]
-            who = f" of {other.who}" if other.who else ""
-            lines.append(text.sentence(f"{step.pattern} explains {other.pattern}{who}: {because}", 500))
-    return lines
-
-
-def _traced(item: dict[str, Any]) -> str:
-    return text.sentence(f"{view.known(item.get('step')) or 'step'}: {view.known(item.get('text'))}")
-
-
-def _rejected(item: dict[str, Any]) -> str:
-    name = item.get("pattern") or item.get("category") or "another reading"
-    return f"{text.sentence(name, 80)}: {text.sentence(item.get('why_not') or 'no reason is recorded', 400)}"
-
-
-def _clock(item: dict[str, Any]) -> str:
-    host, kind, state, reason = (view.known(item.get(name)) for name in ("host", "kind", "state", "reason"))
-    shown, sigma = view.offset(item.get("offset_s")), text.seconds(item.get("uncertainty_s"))
-    error = f" ± {sigma}" if sigma else ""
-    return text.sentence(f"{host or 'unknown host'} ({kind}): {state}, {shown}{error}. {reason}", 400)

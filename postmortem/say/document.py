@@ -146,6 +146,7 @@ def _actions(case: Case, root: Claim, sure: str) -> Iterator[verdict.Action]:
 
 def _rootless(solution: Solution) -> Row:
     healthy, read = solution.outcome == "healthy", solution.outcome == "undetermined" and solution.unread is None
+    ended = missing.of_healthy(solution.case) if healthy else []
     category = _of_symptoms(solution)
     open_ = missing.Open(solution.case, solution.claims, None, category)
     return {
@@ -153,7 +154,7 @@ def _rootless(solution: Solution) -> Row:
         "confidence": "supported" if healthy else "hypothesis",
         "because": reasons.because(solution, ""),
         "actions": [] if healthy else [COLLECT],
-        "missing": missing.of_undetermined(open_) if read else [],
+        "missing": missing.of_undetermined(open_) if read else ended,
     }
 
 

@@ -135,6 +135,7 @@ def _parts(case: Case, root: Claim, subject: str, ranks: tuple[int, ...]) -> dic
     many = len(ranks) > 1
     done = bool(ranks) and case.finished >= set(ranks) and end is not None and end.kind == "crash"
     heard = any(x.kind in OWN_LINES for r in ranks for x in case.by_rank.get(r, ()))
+    heard &= all(case.rank_of(x) is not None for x in case.of_kind("stack"))  # else one may be the reason
     return {
         "who": subject or "A process",
         "was": "were" if many else "was",
@@ -215,14 +216,19 @@ def _rootless(solution: Solution) -> str:
     if solution.unread is not None:
         return f"Undetermined: {solution.unread}."
     if solution.outcome == "healthy":
-        n = len(case.finished)
-        finished = f"; {n} of {len(case.registry.ranks) or n} ranks reported that they finished" if n else ""
-        return f"No failure in these logs{finished or _late_failures(solution)}."
+        return f"No failure in these logs{_finished(case) or _late_failures(solution)}."
     failure = "; ".join(_victims(solution)) or _complaint(solution)
     if not failure:
         return f"Undetermined: {outcome.lacking(case) or 'the job failed, and the cause is not in these logs'}."
     attempt = _recovered(case) if solution.outcome == "recovered" else "Undetermined:"
     return f"{attempt} {failure}, and the cause is not in these logs."
+
+
+def _finished(case: Case) -> str:
+    """`; 3 of 4 ranks reported that they finished`, or that the end of the run is missing; else empty."""
+    if n := len(case.finished):
+        return f"; {n} of {len(case.registry.ranks) or n} ranks reported that they finished"
+    return ", and no line reports the end of the run" if case.open_ended else ""
 
 
 def _suffered(solution: Solution, root: Claim) -> str:

@@ -102,6 +102,11 @@ def of_undetermined(open_: Open) -> list[Missing]:
     return missing(open_) or [_item("output")]
 
 
+def of_healthy(case: Case) -> list[Missing]:
+    """The end of a run that is seen at work to its last line."""
+    return [_item("end")] if case.open_ended else []
+
+
 def of_unread(unread: Unread) -> list[Missing]:
     """The files that were not read, whole."""
     lost = {str(row["path"]): str(row["reason"]) for row in unread.rows}

@@ -22,7 +22,8 @@ Form = dict[str, Any]
 def rows(file: str) -> dict[str, Form]:
     """Return the forms of `file` ("blocks/signs"), each with its whole regex under "regex"."""
     content = (PACKAGE / f"{file}.yaml").read_bytes()
-    place = cache.named("forms", hashlib.sha256(content), "system/forms.py")
+    # a kind for each file: one analysis reads twenty, and the cache keeps some files of each kind
+    place = cache.named(file.replace("/", "-"), hashlib.sha256(content), "system/forms.py")
     cached = cache.fetch_rows(place)
     if cached is None:
         cached = [_parsed(content)]

@@ -29,7 +29,7 @@ PATTERNS = {
     "own": "rank-exit-without-reason",
 }
 AFTER_ERROR = "rank-exit-after-error"
-ABOVE = 40  # lines between an error and the launcher's report of the exit
+ABOVE = 200  # lines between an error and the launcher's report of the exit
 NEXT = 4  # lines: so near even a complaint without the word error counts
 PATIENCE_S = 25.0  # torchrun kills what does not obey SIGTERM within 30 s
 
@@ -106,7 +106,7 @@ def _is_evidence(case: Case, rank: int, end: Ending, explained: bool) -> bool:
 
 
 def _claim(case: Case, rank: int, end: Ending, event: Event, claims: Sequence[Claim]) -> list[Claim]:
-    host = event.host or case.registry.host_of.get(rank)
+    host = event.fields.get("host") or event.host or case.registry.host_of.get(rank)
     counters = (*case.of_kind("counter"), *case.telling("oom-count"))
     here = [e for e in counters if host in (None, e.host) or not e.host]
     full = here[:1] if case.ended("kill") == [rank] else []
@@ -235,7 +235,7 @@ def told(case: Case, claims: Sequence[Claim]) -> list[Claim]:
 def _of_report(case: Case, c: Claim, end: Ending, claims: Sequence[Claim]) -> list[Claim]:
     kind = end.kind if end.kind in PATTERNS else "own"
     event = c.event._replace(fields={**c.event.fields, "exitcode": end.code})
-    if kind == "own" and not c.ranks:
+    if kind == "own" and not c.ranks and not c.event.fields.get("host"):
         c = replace(c, hosts=())  # a command that exits by itself accuses no host
     found = _as(case, PATTERNS[kind], c, event, f"{c.event.where} reports {end}")
     return [_with_error(case, x, claims) if kind == "own" else x for x in found]

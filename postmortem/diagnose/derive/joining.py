@@ -192,6 +192,20 @@ def _no_store(m: Meeting) -> Claim | None:
     return m.case.claim("rank-found-no-store", m.outside, [*m.outside.values(), *m.complaints], because)
 
 
+def _first_of_group(m: Meeting) -> Claim | None:
+    """Who waits for NCCL's id names the first rank of its group, which writes the id at its first collective."""
+    waits = [c for c in m.claims if c.accuses and c.pattern.category == "rendezvous" and "peer_rank" in c.event.fields]
+    awaited = {c.event.fields["peer_rank"] for c in waits}
+    whole = all("/default_pg/" in e.text for e in m.complaints)
+    absent = sorted(awaited & m.present - m.waiting - {*m.case.ended("kill", "crash", "own")})
+    if not whole or len(awaited) != 1 or not absent:
+        return None
+    waiting = ranks_text(m.case.ranks_of(c.event for c in waits))
+    because = f"{waiting} waited for NCCL's id from {ranks_text(absent)}, which did not enter the first collective"
+    last = [e for e in m.case.by_rank[absent[0]] if e.kind in ALIVE][-1:]
+    return m.case.claim("rank-never-arrived", absent, [*last, *(c.event for c in waits)], because)
+
+
 def _stuck(m: Meeting) -> Claim | None:
     """Ranks with lines that neither joined nor complained: they hang before init_process_group."""
     own = [c for c in m.claims if c.accuses and c.speaker != "launcher" and c.pattern.family != "launcher"]
@@ -222,6 +236,7 @@ STEPS: tuple[Callable[[Meeting], Claim | None], ...] = (
     _started_after_timeout,
     _larger_world,
     _no_store,
+    _first_of_group,
     _stuck,
     _never_came,
 )

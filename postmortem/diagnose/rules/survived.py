@@ -72,13 +72,22 @@ def _rank_that_continues(case: Case, claim: Claim) -> int | None:
 def _sign_of_work(case: Case, e: Event, rank: int | None) -> Event | None:
     """Progress or a final message below a failure, or any line where the failure itself announces another try. A
     final message below an exception that ended the process is its shell's, unless only a good run prints it."""
+    gave_up = _first_timeout(case, e) if e.fields.get("frames") else math.inf
     for x in liveness.after(case, e, rank):
+        if x.line > gave_up and case.rank_of(x) is None:
+            continue
         if not liveness.uncaught(e) or liveness.surely_finished(x) or (x.kind == "worked" and _far_below(x, e)):
             return x
     if not _is_tried_again(e) or not case.unharmed(rank):
         return None
     below = (x for x in case.by_source[e.where.source] if x.kind == "line" and x.below(e))
     return next((x for x in below if rank is None or case.rank_of(x) in (rank, None)), None)
+
+
+def _first_timeout(case: Case, e: Event) -> float:
+    """The line below an exception at which others give up waiting. What a writer without a rank prints then is no sign
+    that the exception was handled: torch aborts the collective, and each rank gets one step further."""
+    return min((x.line for x in case.telling("wait") if x.below(e)), default=math.inf)
 
 
 def _is_tried_again(e: Event) -> bool:

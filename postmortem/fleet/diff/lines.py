@@ -31,7 +31,7 @@ def only_in(run: Run, other: Run, side: Side) -> list[OnlyIn]:
     if run.lines is None:
         return list(_quoted(run, other, other.lines, side))[:MOST]
     forms = run.lines.distinct
-    whole = _Whole([*other.lines.distinct, *(form for form in forms if form in other.lines.distinct)])
+    whole = _Whole(other.lines.distinct)
     own = [line for form, line in forms.items() if _is_own(form, other.lines)]
     own = [line for line in own if not whole.has_half(alike(line.text, run.names))]
     troubled = [line for line in own if line.troubled and (line.source, line.line) not in run.context]

@@ -12,12 +12,13 @@ import math
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from postmortem.fleet.history import lemons, trends
-from postmortem.fleet.history.trends import Cause, Figures, Period, Row, Size
+from postmortem.fleet.history.trends import Row
 from postmortem.report import text
 from postmortem.report.labels import CATEGORIES, OUTCOMES
 from postmortem.report.templates import environment, policy, sheets
@@ -67,20 +68,20 @@ def _months(rows: Sequence[Row]) -> dict[str, list[Row]]:
 def _overview(rows: Sequence[Row], involved: Sequence[Row], now: float, folder: Path) -> dict[str, Any]:
     found = trends.figures(rows, involved, now)
     judged = [each for each in lemons.judge(lemons.fleet(rows, involved, {})) if each.kind == "host"]
-    tones = {cause.name: tone for tone, cause in enumerate(found.categories[:COLORS])}
+    tones = {cause["name"]: tone for tone, cause in enumerate(found["categories"][:COLORS])}
     legend = [(tone, category(name)) for name, tone in tones.items()]
     return {
         "figures": found,
         "begin": min((row["when"][:10] for row in rows), default=""),
-        "chart": _chart(found, tones) if found.periods else None,
-        "legend": legend + ([(COLORS, OTHERS)] if len(found.categories) > COLORS else []),
-        "categories": [(cause, category(cause.name)) for cause in found.categories],
-        "recurring": [_cause(cause, folder) for cause in found.causes[:SHOWN]],
-        "unshown": len(found.causes) - SHOWN,
-        "new": [_cause(cause, folder) for cause in found.new[:SHOWN]],
+        "chart": _chart(found, tones) if found["periods"] else None,
+        "legend": legend + ([(COLORS, OTHERS)] if len(found["categories"]) > COLORS else []),
+        "categories": [(cause, category(cause["name"])) for cause in found["categories"]],
+        "recurring": [_cause(cause, folder) for cause in found["causes"][:SHOWN]],
+        "unshown": len(found["causes"]) - SHOWN,
+        "new": [_cause(cause, folder) for cause in found["new"][:SHOWN]],
         "hosts": [(each, lemons.sentence(each)) for each in judged[:SHOWN]],
-        "sizes": [(size, size.ranks, _between(size)) for size in found.sizes],
-        "columns": [(period.begin.isoformat(), period.counts) for period in found.periods if period.counts],
+        "sizes": [(size, _between(size)) for size in found["sizes"]],
+        "columns": [(begin.isoformat(), counts) for begin, counts in found["periods"] if counts],
     }
 
 
@@ -89,12 +90,12 @@ def category(name: str) -> str:
     return CATEGORIES.get(name, name)
 
 
-def _cause(cause: Cause, folder: Path) -> dict[str, Any]:
+def _cause(cause: Row, folder: Path) -> dict[str, Any]:
     return {
-        "cause": cause,
-        "headline": text.sentence(cause.last["headline"], HEADLINE),
-        "category": category(cause.last["category"] or trends.UNKNOWN),
-        "link": link(cause.last["report"], folder),
+        **cause,
+        "headline": text.sentence(cause["headline"], HEADLINE),
+        "category": category(cause["category"]),
+        "link": link(cause["report"], folder),
     }
 
 
@@ -123,48 +124,49 @@ def amount(hours: float) -> str:
     return f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"
 
 
-def _between(size: Size) -> str:
-    if size.between is None:
+def _between(size: Row) -> str:
+    if (found := trends.between(size)) is None:
         return "none failed"
-    mean, low, high = size.between
-    return f"{amount(mean)} h ({amount(low)} to {amount(high)})"
+    return "{} h ({} to {})".format(*map(amount, found))
 
 
-def _chart(found: Figures, tones: Mapping[str, int]) -> dict[str, Any]:
+def _chart(found: Row, tones: Mapping[str, int]) -> dict[str, Any]:
     """Return positions of stacked columns, in pixels. The table below the chart has the same numbers."""
-    periods = found.periods
-    most = _axis(max(sum(period.counts.values()) for period in periods))
+    periods = found["periods"]
+    most = _axis(max(sum(counts.values()) for _, counts in periods))
     scale, wide = (HEIGHT - BOTTOM - TOP) / most, (WIDTH - LEFT) / len(periods)
-    labels = periods[:: max(1, math.ceil(70 / wide))]
-    total = sum(sum(period.counts.values()) for period in periods)
+    every = max(1, math.ceil(70 / wide))  # has a label
+    total = sum(sum(counts.values()) for _, counts in periods)
     return {
         "width": WIDTH,
         "height": HEIGHT,
         "left": LEFT,
-        "label": f"{total:,} incidents in {len(periods)} {'months' if found.monthly else 'weeks'}, by cause",
+        "label": f"{total:,} incidents in {len(periods)} {'months' if found['monthly'] else 'weeks'}, by cause",
         "grid": [(HEIGHT - BOTTOM - most * step / 4 * scale, most * step // 4) for step in range(5)],
         "bar": wide * 0.84,
         "columns": [
             {
                 "x": LEFT + place * wide,
-                "name": period.begin.strftime("%Y-%m" if found.monthly else "%m-%d") if period in labels else "",
-                "bars": _bars(period, tones, scale),
+                "name": begin.strftime("%Y-%m" if found["monthly"] else "%m-%d") if place % every == 0 else "",
+                "bars": _bars(begin, counts, tones, scale),
             }
-            for place, period in enumerate(periods)
+            for place, (begin, counts) in enumerate(periods)
         ],
         "inset": wide * 0.08,
     }
 
 
-def _bars(period: Period, tones: Mapping[str, int], scale: float) -> list[tuple[int, float, float, str]]:
+def _bars(
+    begin: date, found: Mapping[str, int], tones: Mapping[str, int], scale: float
+) -> list[tuple[int, float, float, str]]:
     """Return color, y, height and tooltip of each part of a column."""
     counts: Counter[str] = Counter()
-    for name, count in period.counts.items():
+    for name, count in found.items():
         counts[name if name in tones else OTHERS] += count
     bars, y = [], float(HEIGHT - BOTTOM)
     for name, count in sorted(counts.items(), key=lambda item: tones.get(item[0], COLORS)):
         y -= count * scale
-        tooltip = text.line(f"{period.begin.isoformat()}: {category(name)}, {count}", 120)
+        tooltip = text.line(f"{begin.isoformat()}: {category(name)}, {count}", 120)
         bars.append((tones.get(name, COLORS), y, count * scale, tooltip))
     return bars
 

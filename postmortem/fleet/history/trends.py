@@ -1,6 +1,7 @@
 """Rows of the store -> figures of a fleet: over time, by cause, by size of the job.
 
-    figures(rows, involved, now)  ->  Figures(failed=212, periods=(Period("2026-03-09", {"hang": 3}), …), …)
+    figures(rows, involved, now)
+    ->  {"failed": 212, "periods": [(date(2026, 3, 9), {"hang": 3}), …], "categories": [{"name": "hang", …}, …], …}
 
 Only filed jobs count. Where jobs that went well are not filed, the time to a failure is that of failed jobs.
 """
@@ -8,15 +9,16 @@ Only filed jobs count. Where jobs that went well are not filed, the time to a fa
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date, timedelta
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date
+from typing import TYPE_CHECKING, Any
 
 from postmortem.fleet.history.lemons import gamma_quantile
-from postmortem.fleet.history.rows import stamp
+from postmortem.fleet.history.rows import clean, stamp
 from postmortem.report import text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Row = Mapping[str, Any]
 WEEK_S = 7 * 86400
@@ -24,149 +26,94 @@ WEEKS = 60  # a longer time is divided into months
 SIZES = (1, 2, 9, 65, 513, 4097)  # smallest number of ranks of each class of size
 EXACT = 200  # failures up to which the interval is exact
 UNKNOWN = "unknown"
+COLUMNS = (
+    "uid", "when", "outcome", "category", "cause", "headline", "report", "world_size", "hours", "lost_rank_hours",
+)  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Period:
-    """A week or a month, by its first day."""
+def figures(rows: Sequence[Row], involved: Iterable[Row], now: float) -> dict[str, Any]:
+    """Return the content of the overview of rows as `Store.rows` gives them, the latest first."""
+    import pandas as pd
 
-    begin: date
-    counts: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """All incidents of one category, or of one fingerprint."""
-
-    name: str
-    count: int
-    hours: float  # rank-hours lost
-    first: str
-    last: Row
-    recent: int  # in the last week
-    host: str  # at fault most often; empty if never twice
-    there: int
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """Jobs of about the same number of ranks."""
-
-    low: int
-    high: int | None
-    jobs: int
-    failures: int
-    hours: float
-
-    @property
-    def ranks(self) -> str:
-        """`2–8`"""
-        if self.high is None:
-            return f"{self.low:,} or more"
-        if self.high <= 8:
-            return text.ranges(range(self.low, self.high + 1))
-        return f"{self.low:,}–{self.high:,}"
-
-    @property
-    def between(self) -> tuple[float, float, float] | None:
-        """Mean hours to a failure, and its 95 % interval; None without a failure."""
-        if not self.failures:
-            return None
-        low, high = interval(self.failures)
-        return self.hours / self.failures, self.hours / high, self.hours / low
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """Content of the overview page."""
-
-    filed: int
-    failed: int
-    hours: float
-    unknown_hours: int  # failures with an unknown loss
-    recent: int
-    before: int  # in the week before the last one
-    monthly: bool
-    periods: tuple[Period, ...]
-    categories: tuple[Cause, ...]
-    causes: tuple[Cause, ...]
-    new: tuple[Cause, ...]  # causes first seen in the last week
-    sizes: tuple[Size, ...]
-
-
-def figures(rows: Sequence[Row], involved: Iterable[Row], now: float) -> Figures:
-    """Return the figures of rows as `Store.rows` gives them, the latest first."""
-    failed = [row for row in rows if row["outcome"] != "healthy"]
+    every = pd.DataFrame(rows, columns=COLUMNS, dtype=object).astype(dict.fromkeys(COLUMNS[-3:], "float64"))
+    failed = every[every["outcome"] != "healthy"].copy()
     week, two = str(stamp(now - WEEK_S)), str(stamp(now - 2 * WEEK_S))
-    hosts: dict[str, list[str]] = defaultdict(list)
-    for each in involved:
-        if each["fault"] and each["kind"] == "host":
-            hosts[each["uid"]].append(each["name"])
-    causes = _grouped([row for row in failed if row["cause"]], "cause", hosts, week)
-    days = [(date.fromisoformat(row["when"][:10]), row["category"] or UNKNOWN) for row in failed]
-    monthly = bool(days) and (max(days)[0] - min(days)[0]).days > 7 * WEEKS
-    return Figures(
-        filed=len(rows),
-        failed=len(failed),
-        hours=sum(row["lost_rank_hours"] or 0.0 for row in failed),
-        unknown_hours=sum(row["lost_rank_hours"] is None for row in failed),
-        recent=sum(row["when"] >= week for row in failed),
-        before=sum(two <= row["when"] < week for row in failed),
-        monthly=monthly,
-        periods=tuple(_periods(days, monthly)),
-        categories=tuple(_grouped(failed, "category", hosts, week)),
-        causes=tuple(cause for cause in causes if cause.count > 1),
-        new=tuple(cause for cause in causes if cause.first >= week),
-        sizes=tuple(_sizes(rows)),
-    )
+    failed[["category", "cause"]] = failed[["category", "cause"]].map(clean)  # indexes take no halves of surrogates
+    failed["category"] = failed["category"].fillna(UNKNOWN)
+    failed["recent"] = failed["when"] >= week
+    at_fault = [(e["uid"], clean(e["name"])) for e in involved if e["fault"] and e["kind"] == "host"]
+    blamed = failed.merge(pd.DataFrame(at_fault, columns=["uid", "host"], dtype=object), on="uid")
+    causes = _grouped(failed, blamed, "cause")
+    days = pd.to_datetime(failed["when"].str[:10])
+    monthly = bool(len(days)) and (days.max() - days.min()).days > 7 * WEEKS
+    return {
+        "filed": len(every),
+        "failed": len(failed),
+        "hours": float(failed["lost_rank_hours"].sum()),
+        "unknown_hours": int(failed["lost_rank_hours"].isna().sum()),
+        "recent": int(failed["recent"].sum()),
+        "before": int(failed["when"].between(two, week, inclusive="left").sum()),
+        "monthly": monthly,
+        "periods": _periods(days, failed["category"], "M" if monthly else "W") if len(days) else [],
+        "categories": _grouped(failed, blamed, "category"),
+        "causes": [cause for cause in causes if cause["count"] > 1],
+        "new": [cause for cause in causes if cause["first"] >= week],
+        "sizes": _sizes(every),
+    }
 
 
-def _grouped(rows: Sequence[Row], name: str, hosts: Mapping[str, list[str]], week: str) -> list[Cause]:
-    groups: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        groups[row[name] or UNKNOWN].append(row)
+def _grouped(failed: pd.DataFrame, blamed: pd.DataFrame, name: str) -> list[dict[str, Any]]:
+    """Return a record for each value of a column, the most frequent first: its number of incidents, in all and in the
+    last week, the rank-hours lost, the latest incident, and the host most often at fault, if more than once."""
+    latest = failed.sort_values("when", ascending=False, kind="stable").drop_duplicates(name).set_index(name)
+    sums = {"count": ("uid", "size"), "hours": ("lost_rank_hours", "sum"), "recent": ("recent", "sum")}
+    found = failed.groupby(name).agg(**sums, first=("when", "min"))
+    hosts = blamed.groupby([name, "host"]).size().rename("there").reset_index().sort_values(["there", "host"])
+    hosts = hosts[hosts["there"] > 1].drop_duplicates(name, keep="last").set_index(name)
+    found = found.join(hosts).join(latest[["when", "headline", "report"]])
+    found = found.fillna({"host": "", "there": 0}).astype({"there": int})
+    found["category"] = found.index if name == "category" else latest["category"]
+    found = found.rename_axis("name").reset_index().sort_values("name")
+    found = found.sort_values(["count", "hours"], ascending=False, kind="stable")
+    return found.to_dict("records")  # type: ignore[return-value]
+
+
+def _periods(days: pd.Series[Any], categories: pd.Series[Any], unit: str) -> list[tuple[date, dict[str, int]]]:
+    """Return every week or month by its first day, from the first incident to the last, with its counts."""
+    import pandas as pd
+
+    periods = days.dt.to_period(unit)
+    every = pd.period_range(periods.min(), periods.max(), freq=unit)
+    counts = pd.crosstab(periods, categories).reindex(every, fill_value=0)
+    rows = zip(every, counts.to_dict("records"), strict=True)
+    return [(period.start_time.date(), {str(k): n for k, n in row.items() if n}) for period, row in rows]
+
+
+def _sizes(every: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the classes of jobs of about the same number of ranks, of those with a known size and time."""
+    timed = every[(every["world_size"] > 0) & (every["hours"] > 0)]
     found = []
-    for key, group in groups.items():
-        blamed = Counter(host for row in group for host in hosts.get(row["uid"], ()))
-        host, there = max(blamed.items(), key=lambda item: (item[1], item[0]), default=("", 0))
-        found.append(
-            Cause(
-                name=key,
-                count=len(group),
-                hours=sum(row["lost_rank_hours"] or 0.0 for row in group),
-                first=min(row["when"] for row in group),
-                last=max(group, key=lambda row: str(row["when"])),
-                recent=sum(row["when"] >= week for row in group),
-                host=host if there > 1 else "",
-                there=there,
-            )
-        )
-    return sorted(found, key=lambda cause: (-cause.count, -cause.hours, cause.name))
+    for low, above in zip(SIZES, (*SIZES[1:], math.inf), strict=True):
+        own = timed[(timed["world_size"] >= low) & (timed["world_size"] < above)]
+        if len(own):
+            failures, hours = int((own["outcome"] != "healthy").sum()), float(own["hours"].sum())
+            found.append({"ranks": _ranks(low, above), "jobs": len(own), "failures": failures, "hours": hours})
+    return found
 
 
-def _periods(days: Sequence[tuple[date, str]], monthly: bool) -> Iterator[Period]:
-    """Yield every week or month from the first incident to the last, empty ones too."""
-    counts: dict[date, Counter[str]] = defaultdict(Counter)
-    for day, category in days:
-        counts[_begin(day, monthly)][category] += 1
-    begin, last = min(counts, default=date.max), max(counts, default=date.min)
-    while begin <= last:
-        yield Period(begin, counts.get(begin, Counter()))
-        begin = _begin(begin + timedelta(days=32), True) if monthly else begin + timedelta(days=7)
+def _ranks(low: int, above: float) -> str:
+    """Return `2–8`."""
+    if above == math.inf:
+        return f"{low:,} or more"
+    return text.ranges(range(low, int(above))) if above <= 9 else f"{low:,}–{int(above) - 1:,}"
 
 
-def _begin(day: date, monthly: bool) -> date:
-    return day.replace(day=1) if monthly else day - timedelta(days=day.weekday())
-
-
-def _sizes(rows: Sequence[Row]) -> Iterator[Size]:
-    """Yield the classes of jobs of known size and time."""
-    timed = [row for row in rows if row["world_size"] and row["hours"]]
-    for low, above in zip(SIZES, (*SIZES[1:], None), strict=True):
-        own = [row for row in timed if low <= row["world_size"] < (above or math.inf)]
-        if own:
-            failures = sum(row["outcome"] != "healthy" for row in own)
-            yield Size(low, above and above - 1, len(own), failures, sum(row["hours"] for row in own))
+def between(size: Mapping[str, Any]) -> tuple[float, float, float] | None:
+    """Return mean hours to a failure, and its 95 % interval; None without a failure."""
+    if not size["failures"]:
+        return None
+    low, high = interval(size["failures"])
+    return size["hours"] / size["failures"], size["hours"] / high, size["hours"] / low
 
 
 def interval(count: int) -> tuple[float, float]:

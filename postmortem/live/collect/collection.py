@@ -1,6 +1,6 @@
 """`postmortem collect`: the archive, its index, the table, the exit code.
 
-    execute(Options(output=Path("evidence.tar.zst")))  ->  evidence.tar.zst, a table on standard error
+    execute(Path("evidence.tar.zst"))  ->  evidence.tar.zst, a table on standard error
 
 Everything is redacted on its way into the archive. An archive never replaces another one, which may be
 the only evidence.
@@ -12,7 +12,7 @@ import errno
 import json
 import os
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -36,39 +36,6 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 WHOLE = 1 << 18  # characters: a longer text is redacted line by line, at ten times the speed
 KEY = "PRIVATE KEY-----"  # which spans many lines
 RAW = "/recorder/"  # pickles, whose text analyze redacts when it shows it
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options of the command line."""
-
-    output: Path | None = None
-    srun: str | None = None
-    ssh: str | None = None
-    kubectl: str | None = None
-    namespace: str | None = None
-    container: str | None = None
-    python: str | None = None
-    timeout: int | None = None  # seconds for each of many hosts
-    parallel: int | None = None
-    job: str = ""
-    since: float | None = None
-    redact: bool = True
-    quiet: bool = False
-
-    def hosts(self) -> Hosts | None:
-        """Return the hosts to reach, None for this one. Raise UsageError if options contradict each other."""
-        launchers = {"srun": self.srun, "ssh": self.ssh, "kubectl": self.kubectl}
-        named = [(name, which) for name, which in launchers.items() if which is not None]
-        if len(named) > 1:
-            raise UsageError(f"--{named[0][0]} and --{named[1][0]} are two launchers", "name one of them")
-        if (self.namespace or self.container) and self.kubectl is None:
-            raise UsageError("--namespace and --container are for --kubectl", "leave them out")
-        if named:
-            return Hosts(*named[0], self.python or "", self.namespace or "", self.container or "")
-        if self.python or self.timeout or self.parallel:
-            raise UsageError("--python, --timeout and --parallel are for many hosts", "add --srun, --ssh or --kubectl")
-        return None
 
 
 class Writer:
@@ -114,28 +81,38 @@ class Writer:
         return text.encode("utf-8", "surrogateescape")
 
 
-def execute(options: Options) -> None:
-    """Collect. Raise CollectError if an item did not fit or a host did not answer."""
-    many, began = options.hosts(), time.time()
+def execute(
+    target: Path | None = None,
+    many: Hosts | None = None,
+    *,
+    timeout: int | None = None,  # seconds for each of many hosts
+    parallel: int | None = None,
+    job: str = "",
+    since: float | None = None,
+    redact: bool = True,
+    quiet: bool = False,
+) -> None:
+    """Collect on this host or many. Raise CollectError if an item did not fit or a host did not answer."""
+    began = time.time()
     who = many.launcher if many else sent_program.hostname()
     utc = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(began))
-    target = options.output or Path(f"postmortem-{who}-{utc}.tar.zst")
+    target = target or Path(f"postmortem-{who}-{utc}.tar.zst")
     commands: dict[str, tuple[str, ...]] = {}
     if many:
-        job = options.job or (many.which if many.launcher == "srun" else "")
-        commands = hosts.commands(many, json.dumps({"since": options.since, "job": job}))
-    writer = Writer(_create(target), options.redact)
+        wanted = job or (many.which if many.launcher == "srun" else "")
+        commands = hosts.commands(many, json.dumps({"since": since, "job": wanted}))
+    writer = Writer(_create(target), redact)
     rows: list[Row] = []
     answers: list[Answer] = []
     try:
         if many is None:
-            for row, data in here.collected(options.since, options.job, alone=True):
+            for row, data in here.collected(since, job, alone=True):
                 row["file"] = row["file"] and f"host={sent_program.hostname()}/{row['file']}"
                 rows.append(row)
                 if row["file"]:
                     writer.add(row, data)
         else:
-            pool = hosts.HostPool(commands, writer.add, float(options.timeout or 120), options.parallel or 32)
+            pool = hosts.HostPool(commands, writer.add, float(timeout or 120), parallel or 32)
             answers = pool.answers
             try:
                 for row, data in here.taken(hosts.of_scheduler(many, list(commands))):
@@ -153,7 +130,7 @@ def execute(options: Options) -> None:
         head = {"tool": f"postmortem {__version__}", "started": began, "by": sent_program.hostname()}
         writer.add_index({**head, "items": rows, "hosts": list(map(asdict, answers))})
         writer.archive.close()
-        if not options.quiet:
+        if not quiet:
             lines = [
                 *(result_table.of_items(rows) if rows else []),
                 *(result_table.of_hosts(answers) if answers else []),

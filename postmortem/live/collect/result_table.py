@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from postmortem.report.text import size
+
 if TYPE_CHECKING:
     from postmortem.live.collect.here import Row
     from postmortem.live.collect.hosts import Answer
@@ -28,7 +30,7 @@ def of_items(rows: Sequence[Row]) -> list[str]:
             continue
         for row in same:
             name, seconds = str(row["file"] or item).removeprefix(own), f"{row['seconds']:.1f} s"
-            cells = (name, _size(row["bytes"]) if row["file"] else "–", seconds, _note(row))
+            cells = (name, size(row["bytes"]) if row["file"] else "–", seconds, _note(row))
             (collected if row["file"] else missing).append(cells)
     return _columns([*collected, *missing])
 
@@ -39,7 +41,7 @@ def _together(rows: Sequence[Row]) -> tuple[str, str, str, str]:
     more = f"; {len(notes) - 1} more reasons are in the index" if len(notes) > 1 else ""
     longest = max(row["seconds"] for row in rows)
     name = f"{rows[0]['item']}: {collected} of {len(rows)}"
-    return name, _size(sum(row["bytes"] for row in rows)), f"{longest:.1f} s", "".join(notes[:1]) + more
+    return name, size(sum(row["bytes"] for row in rows)), f"{longest:.1f} s", "".join(notes[:1]) + more
 
 
 def of_hosts(answers: Sequence[Answer]) -> list[str]:
@@ -48,8 +50,8 @@ def of_hosts(answers: Sequence[Answer]) -> list[str]:
     for a in sorted(answers, key=lambda a: a.asked):
         collected = sum(bool(row["file"]) for row in a.items)
         name = a.asked if a.host in ("", a.asked) else f"{a.asked} ({a.host})"
-        failed, size = str(len(a.items) - collected), _size(a.bytes)
-        lines.append((name, str(collected), failed, size, f"{a.seconds:.1f} s", a.why[:REASON]))
+        failed = str(len(a.items) - collected)
+        lines.append((name, str(collected), failed, size(a.bytes), f"{a.seconds:.1f} s", a.why[:REASON]))
     return _columns(lines)
 
 
@@ -65,11 +67,3 @@ def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
         aligned = [f"{cell:>{width}}" for cell, width in zip(numbers, widths[1:], strict=False)]
         lines.append("  ".join((first.ljust(widths[0]), *aligned, last)).rstrip())
     return lines
-
-
-def _size(number: float) -> str:
-    units = ["B", "KiB", "MiB", "GiB"]
-    while number >= 1024 and len(units) > 1:
-        number /= 1024
-        units.pop(0)
-    return f"{number:.0f} B" if units[0] == "B" else f"{number:.1f} {units[0]}"

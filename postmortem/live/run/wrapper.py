@@ -1,6 +1,6 @@
 """`postmortem run -- COMMAND`: the command runs, its evidence is saved, and a failure is analyzed.
 
-execute(["torchrun", "train.py"], Options())  ->  the command's own exit code
+execute(["torchrun", "train.py"])  ->  the command's own exit code
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,41 +37,37 @@ SLURM = {"job": "SLURM_JOB_ID", "step": "SLURM_STEP_ID", "restart": "SLURM_RESTA
 PACKAGE = Path(__file__).resolve().parents[3]
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options of the command line."""
-
-    folder: Path = Path(RUNS)
-    keep: str = "failed"  # always | failed
-    off: tuple[str, ...] = ()  # switches
-    analyze: bool = True
-    history: str | None = None
-
-
-def execute(command: Sequence[str], options: Options) -> int:
-    """Run it; return its exit code. If a signal killed it, die of the same one."""
+def execute(
+    command: Sequence[str],
+    folder: Path = Path(RUNS),
+    keep: str = "failed",  # always | failed
+    off: Sequence[str] = (),  # switches
+    analyzed: bool = True,
+    history: str | None = None,
+) -> int:
+    """Run it, with its evidence below `folder`; return its exit code. If a signal killed it, die of the same one."""
     if not sys.platform.startswith("linux"):
         raise UsageError("`postmortem run` works on Linux only", "run the command, and analyze its logs afterwards")
     if not command:
         raise UsageError("no command to run", "write it behind two dashes: postmortem run -- torchrun train.py")
-    if unknown := [name for name in options.off if name not in switches.SWITCHES]:
+    if unknown := [name for name in off if name not in switches.SWITCHES]:
         raise UsageError(f"--without {unknown[0]} is no switch", f"there are {', '.join(switches.SWITCHES)}")
-    folder = make_folder(options.folder)
+    kept = make_folder(folder)
     began = time.monotonic()
-    started, code = _run(command, options, folder)
+    started, code = _run(command, off, kept)
     seconds = time.monotonic() - began
     if not started:
-        _remove(folder)
+        _remove(kept)
         return code
-    if not code and folder and options.history:
-        _add_to_history(folder, options.history)
-    where = f"kept in {_relative(folder)}" if folder else "no evidence was saved"
-    if folder and not code and options.keep == "failed":
-        _remove(folder)
+    if not code and kept and history:
+        _add_to_history(kept, history)
+    where = f"kept in {_relative(kept)}" if kept else "no evidence was saved"
+    if kept and not code and keep == "failed":
+        _remove(kept)
         where = "nothing kept"
     print_line(f"{_end(code)} after {seconds:.1f} s; {where}")
-    if code and folder and options.analyze:
-        analyze(folder, history=options.history)
+    if code and kept and analyzed:
+        analyze(kept, history=history)
     if code < 0:
         _die_of(-code)
     return code
@@ -89,7 +84,7 @@ def _end(code: int) -> str:
     return name_of(-code) if code < 0 else f"exit code {code}"
 
 
-def _run(command: Sequence[str], options: Options, folder: Path | None) -> tuple[bool, int]:
+def _run(command: Sequence[str], off: Sequence[str], folder: Path | None) -> tuple[bool, int]:
     """Return whether the command was started, and its exit code."""
     host = socket.gethostname()
     journal, memory, kernel = Journal(folder, host), kernel_state.Memory(), kernel_state.KernelLog()
@@ -110,7 +105,7 @@ def _run(command: Sequence[str], options: Options, folder: Path | None) -> tuple
     added = {}
     if folder:
         try:
-            added = switches.environment(os.environ, folder, command, options.off, any(s.tty for s in streams))
+            added = switches.environment(os.environ, folder, command, off, any(s.tty for s in streams))
         except Exception as error:
             print_line(f"no diagnostics are switched on: {ours(error)}")
     facts: dict[str, object] = {"command": list(command), "cwd": "", "pid": os.getpid(), "switched_on": added}

@@ -21,6 +21,7 @@ STEPS: tuple[Callable[[Table], Claim | None], ...] = (  # the best evidence firs
     comparisons.left,
     comparisons.asked_to_stop,
     comparisons.code,
+    comparisons.equal_sizes,
     comparisons.silence,
     comparisons.came_after_timeout,
     comparisons.busy_rank0,

@@ -123,6 +123,26 @@ def code(table: Table) -> Claim | None:
     return table.case.claim("rank-never-arrived", outside, proof, because)
 
 
+def equal_sizes(table: Table) -> Claim | None:
+    """The one rank without a place, where data of another size was received and all others waited at one place in a
+    collective with tensors of one size on all ranks: it was in another collective."""
+    elsewhere = [r for r, row in table.rows.items() if row.place is None]
+    places = {row.place for row in table.rows.values() if row.place is not None}
+    sizes = [c.event for c in table.claims if c.accuses and c.pattern.category == "collective-mismatch"]
+    others = [row.proof for r, row in table.rows.items() if r not in elsewhere]
+    if not sizes or len(elsewhere) != 1 or len(places) != 1 or len(others) < 2 or not all(map(_of_one_size, others)):
+        return None
+    ((call, at),) = places
+    because = f"{ranks_text(elsewhere)} was in a different collective than the others, which waited in {call} ({at})"
+    return table.case.claim("ranks-in-different-collectives", elsewhere, [*sizes, *others], because)
+
+
+def _of_one_size(e: Event | None) -> bool:
+    fields = e.fields if e is not None else {}
+    sharded = any("torch/distributed/fsdp/" in file for file, _, _ in fields.get("frames", ()))
+    return sharded or fields.get("collective") in SAME_SIZE
+
+
 # ── ranks that left ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -207,7 +227,8 @@ def _last_error(row: Row) -> Event | None:
 def _suspects(table: Table) -> list[int]:
     """The silent ranks, where silence is evidence: their own logs are here, or one rank is absent among all."""
     absent = sorted(set(range(max(table.rows, default=0))) - set(table.rows))
-    quiet = table.quiet or (absent if len(absent) == 1 and len(table.complaining) >= 3 else [])
+    consoles = {e.where.source for e in table.proofs.values()}  # a rank without a file may only lack the file
+    quiet = table.quiet or (absent if len(absent) == 1 and len(table.complaining) > min(len(consoles), 2) else [])
     logged = [r for r in quiet if r in table.rows and table.rows[r].lines]
     if not 0 < len(quiet) <= len(table.complaining) or (logged and 2 * len(logged) <= len(quiet)):
         return []
