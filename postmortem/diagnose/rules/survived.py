@@ -78,8 +78,10 @@ def _sign_of_work(case: Case, e: Event, rank: int | None) -> Event | None:
             continue
         if not liveness.uncaught(e) or liveness.surely_finished(x) or (x.kind == "worked" and _far_below(x, e)):
             return x
-    if not _is_tried_again(e) or not case.unharmed(rank):
-        return None
+    return _line_below(case, e, rank) if _is_tried_again(e) and case.unharmed(rank) else None
+
+
+def _line_below(case: Case, e: Event, rank: int | None) -> Event | None:
     below = (x for x in case.by_source[e.where.source] if x.kind == "line" and x.below(e))
     return next((x for x in below if rank is None or case.rank_of(x) in (rank, None)), None)
 

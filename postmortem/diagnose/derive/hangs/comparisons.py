@@ -226,15 +226,20 @@ def _last_error(row: Row) -> Event | None:
 
 def _suspects(table: Table) -> list[int]:
     """The silent ranks, where silence is evidence: their own logs are here, or one rank is absent among all."""
-    absent = sorted(set(range(max(table.rows, default=0))) - set(table.rows))
-    consoles = {e.where.source for e in table.proofs.values()}  # a rank without a file may only lack the file
-    quiet = table.quiet or (absent if len(absent) == 1 and len(table.complaining) > min(len(consoles), 2) else [])
+    quiet = table.quiet or _absent(table)
     logged = [r for r in quiet if r in table.rows and table.rows[r].lines]
     if not 0 < len(quiet) <= len(table.complaining) or (logged and 2 * len(logged) <= len(quiet)):
         return []
     if logged:
         return _elsewhere_by_last_line(table, logged) or logged
     return quiet if len(quiet) == 1 and (quiet[0] not in table.rows or _all_others_logged(table)) else []
+
+
+def _absent(table: Table) -> list[int]:
+    """The one rank without a row among all; where each rank has a file, the file may only be missing here."""
+    absent = sorted(set(range(max(table.rows, default=0))) - set(table.rows))
+    consoles = {e.where.source for e in table.proofs.values()}
+    return absent if len(absent) == 1 and len(table.complaining) > min(len(consoles), 2) else []
 
 
 def _all_others_logged(table: Table) -> bool:
