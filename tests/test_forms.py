@@ -9,12 +9,13 @@ import pytest
 
 from postmortem.blocks import signs
 from postmortem.diagnose import attempts, numbering
-from postmortem.formats import forms, times
+from postmortem.formats import times
 from postmortem.formats.envelope import peel
 from postmortem.input import names
 from postmortem.model import Source, fingerprint
 from postmortem.model.digits import zeros
 from postmortem.reading import distinct
+from postmortem.system import forms
 from postmortem.system.resources import PACKAGE
 
 FILES = sorted(str(path.relative_to(PACKAGE).with_suffix("")) for path in PACKAGE.glob("[abdfs]*/*.yaml"))

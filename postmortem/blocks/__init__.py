@@ -101,7 +101,7 @@ def parse(
         guard.note("the log ends in a block of NUL bytes, as after a host that lost power")
     events = own_verdict.without(events)
     events = guard.call(events, lambda: _together(events, library, guard))
-    return sorted(events, key=lambda e: (e.where.line or 0, e.kind, e.pattern or ""))
+    return sorted(events, key=lambda e: (e.line, e.kind, e.pattern or ""))
 
 
 def _style(scanned: Scanned, lines: int) -> Style:
@@ -192,7 +192,7 @@ def _one_exception_per_line(events: list[Event]) -> list[Event]:
 
 def _with_frames(events: list[Event]) -> list[Event]:
     """A pattern on an exception's line gets the exception's frames."""
-    exceptions = {e.where.line or 0: e for e in events if e.kind in ("exception", "crash")}
+    exceptions = {e.line: e for e in events if e.kind in ("exception", "crash")}
     out = []
     for e in events:
         if e.kind == "pattern" and e.where.line and (found := exceptions.get(e.where.line)) is not None:
@@ -272,7 +272,7 @@ _decisive = lru_cache(maxsize=8)(_Decisive)
 def _on_events(events: list[Event], library: Library, guard: Guard) -> Iterator[Event]:
     """An event for each pattern that matches the decisive line of an event."""
     read = _decisive(library).read
-    named = {(e.where.line or 0, e.pattern) for e in events if e.kind == "pattern"}
+    named = {(e.line, e.pattern) for e in events if e.kind == "pattern"}
     for event in list(events):
         for kind, text, extra in _readings(event):
             for pattern, captures in read(kind, text):
@@ -281,7 +281,7 @@ def _on_events(events: list[Event], library: Library, guard: Guard) -> Iterator[
                     continue
                 if pattern.frame and regexes.search(pattern.frame, _innermost(event)) is None:
                     continue
-                at = event.where.line or 0
+                at = event.line
                 if kind in ("fault", "warned") and at and (at, pattern.id) in named:
                     continue
                 named.add((at, pattern.id))

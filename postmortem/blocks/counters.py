@@ -20,11 +20,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from postmortem.formats import forms
 from postmortem.formats.excerpt import Line, line_event
 from postmortem.model import Event, Source
 from postmortem.model.details import Details
 from postmortem.model.digits import uniform, whole
+from postmortem.system import forms
 
 MARKS = 300  # of each writer: more do not make a clock better
 FAMILIES = 16

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from postmortem.formats import forms
 from postmortem.formats.envelope import Style
 from postmortem.formats.excerpt import MAX_BLOCK, Excerpt
 from postmortem.model import Around, Event, Hit, Source
+from postmortem.system import forms
 
 MOST = 65536  # bytes of an excerpt
 NEAR = 8  # first lines among which a frame has to be

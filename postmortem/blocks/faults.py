@@ -24,14 +24,13 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from postmortem.formats import forms
 from postmortem.formats.excerpt import Excerpt, Line
 from postmortem.library import Signature
 from postmortem.model import Event
 from postmortem.model.details import Details
 from postmortem.model.digits import number, whole
 from postmortem.privacy import cut
-from postmortem.system import lazy
+from postmortem.system import forms, lazy
 
 _ROWS, _REGEXES = forms.rows("blocks/faults"), forms.regexes("blocks/faults")
 _ERRORS = {name: row for name, row in _ROWS.items() if "error" in row}

@@ -24,12 +24,13 @@ from typing import NamedTuple
 from postmortem.blocks.counters import MARKS
 from postmortem.blocks.frames import stack_fields
 from postmortem.blocks.plain_pickle import PlainPickleError, loads
-from postmortem.formats import forms, plain_json
+from postmortem.formats import plain_json
 from postmortem.formats.excerpt import decode, source_event, timed
 from postmortem.model import Event, Source, Stamp
 from postmortem.model.details import Counts, Details
 from postmortem.model.digits import whole
 from postmortem.privacy import cut
+from postmortem.system import forms
 
 MOST = 2000  # entries of a dump; the default size of torch's own buffer
 MAX_JSON = 32 << 20
@@ -37,6 +38,13 @@ _FIELDS = ("entries", "pg_status", "pg_config")
 _COUNTS = ("enqueued", "started", "completed")
 _REGEXES = forms.regexes("blocks/exceptions")
 
+_BROKEN = (  # {0}: the error
+    (json.JSONDecodeError, "its JSON is broken: {0.msg}"),
+    (UnicodeDecodeError, "its JSON is not UTF-8"),
+    (plain_json.TooMuch, "{0}"),
+    (RecursionError, "its JSON is nested too deep"),
+    (ValueError, "its JSON has a number that is too long"),  # CPython refuses integers of more than 4,300 digits
+)
 Table = dict[object, object]
 
 
@@ -102,17 +110,10 @@ def _json(content: bytes) -> object:
         raise PlainPickleError(f"it is longer than {MAX_JSON >> 20} MiB", MAX_JSON)
     try:
         return plain_json.loads(content)
-    except json.JSONDecodeError as e:
-        reason, at = f"its JSON is broken: {e.msg}", e.pos
-    except UnicodeDecodeError as e:
-        reason, at = "its JSON is not UTF-8", e.start
-    except plain_json.TooMuch as e:
-        reason, at = str(e), 0
-    except RecursionError:
-        reason, at = "its JSON is nested too deep", 0
-    except ValueError:  # CPython refuses to read integers of more than 4,300 digits
-        reason, at = "its JSON has a number that is too long", 0
-    raise PlainPickleError(reason, at)
+    except (ValueError, RecursionError) as error:
+        reason = next(words for kind, words in _BROKEN if isinstance(error, kind))
+        at = getattr(error, "pos", getattr(error, "start", 0))
+        raise PlainPickleError(reason.format(error), at) from None
 
 
 # ── values ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import sys
 
-from postmortem.formats import forms
 from postmortem.model.details import Details
 from postmortem.model.digits import whole
+from postmortem.system import forms
 
 _REGEXES = forms.regexes("blocks/exceptions")
 _LIBRARY = _REGEXES["library"]

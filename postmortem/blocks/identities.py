@@ -12,10 +12,10 @@ from __future__ import annotations
 import signal
 from typing import NamedTuple
 
-from postmortem.formats import forms
 from postmortem.formats.envelope import Envelope
 from postmortem.model.details import Details, captured
 from postmortem.model.digits import uniform, whole
+from postmortem.system import forms
 
 _REGEXES = forms.regexes("blocks/identities")
 _WORDS = ("rank ", "RANK", "Rank ", "rank=", "world", "pid", "torch", "NCCL version", " of ")

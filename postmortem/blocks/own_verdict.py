@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from postmortem.formats import forms
 from postmortem.formats.excerpt import Excerpt
 from postmortem.library import Signature
 from postmortem.model import Event
+from postmortem.system import forms
 
 OPENER = Signature(":own-verdict", r"\b(?:INCIDENT|RECOVERED|UNDETERMINED)  \w|\bHEALTHY\b", after=8192)
 KIND = "own-verdict"
@@ -40,5 +40,5 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
 
 def without(events: list[Event]) -> list[Event]:
     """The events outside of our own verdicts."""
-    spans = [(e.where.line or 0, e.where.end_line or 0) for e in events if e.kind == KIND]
-    return [e for e in events if not any(a <= (e.where.line or 0) <= b for a, b in spans)]
+    spans = [(e.line, e.where.end_line or 0) for e in events if e.kind == KIND]
+    return [e for e in events if not any(a <= e.line <= b for a, b in spans)]

@@ -18,12 +18,13 @@ from itertools import islice
 
 from postmortem.blocks import identities, signs
 from postmortem.blocks.counters import Counters
-from postmortem.formats import forms, jobs
+from postmortem.formats import jobs
 from postmortem.formats.envelope import Envelope, Style, peel
 from postmortem.formats.excerpt import Line, decode, line_event, starts_of_lines, visible
 from postmortem.formats.marks import bare
 from postmortem.model import Event, Sample, Source
 from postmortem.model.details import Details
+from postmortem.system import forms
 
 LINES = 1000  # of a source; fewer where there are thousands of sources
 HEAD_SHARE = 0.4  # the rest from its end

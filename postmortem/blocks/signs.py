@@ -20,12 +20,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 
 from postmortem import scan
-from postmortem.formats import forms
 from postmortem.formats.excerpt import Line
 from postmortem.formats.sieve import Sieve
 from postmortem.library import Signature
 from postmortem.model.digits import uniform, whole
 from postmortem.scan import NUMBER, SHIFT
+from postmortem.system import forms
 
 _ROWS, _REGEXES = forms.rows("blocks/signs"), forms.regexes("blocks/signs")
 SIEVE = Sieve({name: row["regex"] for name, row in _ROWS.items() if "gate" not in row and "ungated" not in row})

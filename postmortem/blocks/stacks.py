@@ -25,12 +25,13 @@ import re
 from collections.abc import Iterable, Iterator
 
 from postmortem.blocks.frames import Frames, code_line, frame_of, stack_fields
-from postmortem.formats import forms, times
+from postmortem.formats import times
 from postmortem.formats.excerpt import Excerpt, decode, document_event, timed
 from postmortem.library import Signature
 from postmortem.model import Event, Source
 from postmortem.model.details import Details
 from postmortem.model.digits import whole
+from postmortem.system import forms
 
 OPENER = Signature(":faulthandler", r"Fatal Python error: [A-Z]", after=24576, before=4096)
 DUMP = Signature(

@@ -21,13 +21,14 @@ from typing import Any
 
 from postmortem.blocks.frames import Frames, frame_of
 from postmortem.blocks.traceback import exception_fields, is_wrapper
-from postmortem.formats import forms, plain_json, times
+from postmortem.formats import plain_json, times
 from postmortem.formats.excerpt import Excerpt, Line, source_event, timed
 from postmortem.library import Signature
 from postmortem.model import Event, Source, Where
 from postmortem.model.details import Details
 from postmortem.model.digits import whole
 from postmortem.privacy import cut
+from postmortem.system import forms
 
 OPENER = Signature(":failure-entry", r"rank      : \d+ \(local_rank: \d+\)", after=12288, before=512)
 SIGMA = 0.6  # of a time in whole seconds

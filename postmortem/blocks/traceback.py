@@ -29,13 +29,14 @@ from postmortem.blocks.frames import (
     is_only_printed,
     is_own,
 )
-from postmortem.formats import boxed, forms
+from postmortem.formats import boxed
 from postmortem.formats.excerpt import Excerpt, Line, timed
 from postmortem.library import Signature
 from postmortem.model import Event
 from postmortem.model.details import Details, Row
 from postmortem.model.digits import number, whole
 from postmortem.privacy import cut
+from postmortem.system import forms
 
 OPENER = Signature(":traceback", r"Traceback \(most recent call last\)", after=49152, before=2048)
 HEADLESS = Signature(

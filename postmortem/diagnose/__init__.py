@@ -78,7 +78,7 @@ def diagnose(
     solutions = _with_ids(solutions)
     chosen = _choose(solutions, job)
     if chosen.outcome == "undetermined":
-        known = {(e.where.source, e.where.line) for c in chosen.claims for e in c.events}
+        known = {e.place for c in chosen.claims for e in c.events}
         chosen = replace(chosen, leads=tuple(novelty.leads(chosen.case, known, usual)))
     others = [s for s in solutions if s.case is not chosen.case]
     found = [_with_losses(s, solutions, ledger) for s in (chosen, *others)]
@@ -140,13 +140,10 @@ def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: L
         again = only.outcome == "incident" and _finished_after_death(only.case)
         return replace(only, job=name, folder=name, outcome="recovered" if again else only.outcome)
     each = [solve(part, sources, library, n) for n, part in parts.items()]
-    failing = [s for s in each if s.outcome != "healthy"]
-    if not failing:
-        return replace(each[-1], job=name, folder=name, each=tuple(each), times=_times(each[-1], each))
-    chosen = _that_ended_it(failing)
-    last = each[-1]
+    failing, last = [s for s in each if s.outcome != "healthy"], each[-1]
+    chosen = _that_ended_it(failing) if failing else last
     good = last.outcome == "healthy" or (last.root is None and outcome.only_lacks(last.case, last.claims))
-    recovered = good and _went_well([s.case for s in each])
+    recovered = bool(failing) and good and _went_well([s.case for s in each])
     if recovered:
         chosen.case.note(
             f"attempt {last.case.attempt} finished normally, so the job recovered from attempt {chosen.case.attempt}"
@@ -159,7 +156,7 @@ def _times(chosen: Solution, others: Iterable[Solution]) -> Mapping[Line, Moment
     """The times of lines that any of them knows; of a line that is in several, those of the verdict."""
     times = {line: moment for s in others for line, moment in s.times.items()}
     for e in chosen.case.events:
-        times.pop((e.where.source, e.where.line), None)
+        times.pop(e.place, None)
     return {**times, **chosen.times}
 
 

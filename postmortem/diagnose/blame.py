@@ -8,7 +8,6 @@ CUDA out of memory. … GPU 3 has a total capacity of    one host, several numbe
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -17,13 +16,13 @@ from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import exits
 from postmortem.diagnose.derive.hangs.rank_rows import odd_one_out
 from postmortem.diagnose.endings import Ending
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.same import same_host
 from postmortem.diagnose.wording import listed, ranks_text
 from postmortem.formats.lineform import gist
-from postmortem.model import Where
 from postmortem.model.digits import number
+from postmortem.model.vocabulary import OF_THE_GROUP
 
-OF_THE_GROUP = ("collective-mismatch", "hang")  # one rank's line reports them, only a comparison finds the rank
 MOST_GPUS = 16  # on one host
 Ranks = tuple[int, ...]
 Way = Callable[[Case, Claim, Sequence[Claim]], Ranks]
@@ -114,8 +113,7 @@ def _other_model(root: Claim) -> Ranks:
         for r, n in ((e.fields.get("rank"), number(e.fields.get("detail"))), first):
             if r is not None and n is not None:
                 parameters.setdefault(r, n)
-    groups = {n: [r for r, own in parameters.items() if own == n] for n in parameters.values()}
-    odd, majority = odd_one_out(groups)
+    odd, majority = odd_one_out(grouped((n, r) for r, n in parameters.items()))
     return tuple(sorted(odd)) if majority else ()
 
 
@@ -147,14 +145,11 @@ def _silent(case: Case, claims: Sequence[Claim]) -> Ranks:
 def _by_nodes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """All ranks of each node whose log has the error once for each rank that its launcher lists, where other nodes
     have none."""
-    lines, on_node = defaultdict(set), defaultdict(set)
-    for e in (e for c in claims if c.role == "cause" and c.pattern.id == root.pattern.id for e in c.events):
-        lines[e.where.source].add(e.where.line)
-    for rank, end in case.ends.items():
-        if end.stated_by is not None:
-            on_node[end.stated_by.where.source].add(rank)
+    same = [c for c in claims if c.role == "cause" and c.pattern.id == root.pattern.id]
+    lines = grouped((e.where.source, e.line) for c in same for e in c.events)
+    on_node = grouped((end.stated_by.where.source, rank) for rank, end in case.ends.items() if end.stated_by)
     found = tuple(sorted(rank for source in lines for rank in on_node[source]))
-    equal = all(len(on_node[source]) == len(seen) for source, seen in lines.items())
+    equal = all(len(on_node[source]) == len({*seen}) for source, seen in lines.items())
     if not equal or len(found) < 2 or set(found) >= set(case.registry.ranks):
         return ()
     case.note(f"the launcher's log has the error once for each rank of its node, {ranks_text(found)}")
@@ -230,18 +225,14 @@ def _by_a_copy(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The ranks of the copies of the same line that have one, unless more copies have none. A report may break a
     long message into lines."""
     text = gist(root.event.text)
-    named: set[Where] = set()
-    nameless: set[Where] = set()
-    ranks: set[int] = set()
-    for c in (c for c in claims if c.pattern.id == root.pattern.id):
-        other = gist(c.event.text)
-        if other.startswith(text) or text.startswith(other):
-            (named if c.ranks else nameless).update(e.where for e in c.events)
-            ranks.update(c.ranks)
-    if not ranks or len(nameless) > len(named):
+    others = ((c, gist(c.event.text)) for c in claims if c.pattern.id == root.pattern.id)
+    copies = [c for c, other in others if other.startswith(text) or text.startswith(other)]
+    ranks = _ranks(copies)
+    lines = grouped((bool(c.ranks), e.where) for c in copies for e in c.events)
+    if not ranks or len({*lines[False]}) > len({*lines[True]}):
         return ()
     case.note(f"{root.event.where} and the report on {ranks_text(ranks)} are copies of one error")
-    return tuple(sorted(ranks))
+    return ranks
 
 
 def _by_gpus(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:

@@ -5,22 +5,21 @@ In: the aligned events of one attempt, copies merged. Out: `Case`, which the rul
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
 
 from postmortem.diagnose import processes
-from postmortem.diagnose.claims import OTHERS
+from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.endings import Ending
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.identity import Registry
 from postmortem.diagnose.processes import Process, moment
 from postmortem.library import Library
 from postmortem.model import Event, Source, Where
 
+PROOF = 64  # events of one claim
 RANK_LOGS = ("console", "json-lines", "ray")  # kinds of source in which ranks write
-T = TypeVar("T")
 
 
 @dataclass
@@ -37,14 +36,21 @@ class Case:
     def note(self, text: str) -> None:
         self.notes[text] = None
 
+    def claim(self, pattern: str, ranks: Iterable[int], events: Iterable[Event | None], because: str) -> Claim | None:
+        """A claim that rests on several lines; None without proof."""
+        p = self.library.get(pattern)
+        named = tuple(sorted(set(ranks)))
+        proof = tuple(e for e in events if e is not None)[:PROOF]
+        if p is None or not proof:
+            return None
+        hosts = tuple(sorted({h for r in named if (h := self.registry.host_of.get(r))}))
+        self.note(f"{pattern}: {because}")
+        return Claim(p, p.role, proof, named, hosts, (), (), self.attempt, because, p.strength)
+
     # ── events ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def of_kind(self, *kinds: str) -> list[Event]:
         return list(self.by_kind[kinds[0]]) if len(kinds) == 1 else [e for e in self.events if e.kind in kinds]
-
-    def seen(self, *patterns: str) -> list[Event]:
-        """Events of these patterns."""
-        return [e for p in patterns for e in self.by_pattern.get(p, ())]
 
     def telling(self, word: str) -> list[Event]:
         """Events of all patterns with this word (TELLS of vocabulary.py), in their order."""
@@ -52,34 +58,31 @@ class Case:
 
     @cached_property
     def by_word(self) -> dict[str, list[Event]]:
-        found: dict[str, list[Event]] = defaultdict(list)
-        for e in self.by_kind["pattern"]:
-            pattern = self.library.get(e.pattern)
-            for word in pattern.tells if pattern else ():
-                found[word].append(e)
-        return found
+        known = ((e, self.library.get(e.pattern)) for e in self.by_kind["pattern"])
+        return grouped((word, e) for e, pattern in known if pattern for word in pattern.tells)
 
     @cached_property
     def by_kind(self) -> dict[str, list[Event]]:
-        return _grouped(self.events, lambda e: e.kind)
+        return grouped((e.kind, e) for e in self.events)
 
     @cached_property
     def by_pattern(self) -> dict[str, list[Event]]:
-        return _grouped(self.by_kind["pattern"], lambda e: e.pattern or "")
+        return grouped((e.pattern or "", e) for e in self.by_kind["pattern"])
 
     @cached_property
     def by_source(self) -> dict[str, list[Event]]:
-        return _grouped(self.events, lambda e: e.where.source)
+        return grouped((e.where.source, e) for e in self.events)
 
     @cached_property
     def by_rank(self) -> dict[int, list[Event]]:
-        return processes.by_rank(self.events, self.registry)
+        """The events of each rank's own; a line in which a launcher introduces it is none."""
+        ranked = ((self.rank_of(e), e) for e in self.events if e.kind != "pid")
+        return grouped((rank, e) for rank, e in ranked if rank is not None)
 
     @cached_property
     def kernel_on(self) -> dict[int, list[Event]]:
         """The kernel's lines on each pid."""
-        lines = [e for e in self.by_kind["pattern"] if e.speaker == "kernel"]
-        return _grouped([e for e in lines if e.fields.get("pid") is not None], _pid)
+        return grouped((e.fields.get("pid") or 0, e) for e in self.by_kind["pattern"] if e.speaker == "kernel")
 
     def rank_of(self, e: Event) -> int | None:
         """The rank that an event is about, where it is known."""
@@ -130,7 +133,7 @@ class Case:
         here = [x for x in self.by_rank[e.rank] if x.where.source == e.where.source]
         again = {x.where.line for x in here if x.kind == "exit"}
         own = (x.where.line for x in here if x.kind in processes.WRITTEN)
-        return any(line is not None and line > (e.where.line or 0) and line not in again for line in own)
+        return any(line is not None and line > e.line and line not in again for line in own)
 
     def ended(self, *kinds: str) -> list[int]:
         """Ranks whose end the launcher saw, of these kinds (see `endings.Ending`)."""
@@ -176,17 +179,6 @@ class Case:
         if what == "kernel-log":
             return self.has_kernel_log
         return bool(self.of_kind("stack" if what == "stacks" else what))
-
-
-def _pid(e: Event) -> int:
-    return e.fields.get("pid") or 0
-
-
-def _grouped(events: Iterable[Event], key: Callable[[Event], T]) -> dict[T, list[Event]]:
-    found: dict[T, list[Event]] = defaultdict(list)
-    for e in events:
-        found[key(e)].append(e)
-    return found
 
 
 __all__ = ["RANK_LOGS", "Case", "moment"]

@@ -18,30 +18,18 @@ from postmortem.diagnose import outcome
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim, in_time, merged
 from postmortem.diagnose.explain import declared
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.order import before
-from postmortem.formats import forms
 from postmortem.formats.lineform import shape
 from postmortem.model.vocabulary import SEVERITIES
+from postmortem.system import forms
 
 DAY_S = 86400.0  # a kernel's log covers weeks: a failure of another day is unrelated
 STRONG = 1.0  # the highest tier of claims about the death of a process or a host
-TIERS = {  # how near to a cause a kind of proof is, by category; lower is nearer
-    "host-oom": 0.5, "gpu-hardware": 0.5, "scheduler": 0.5,
-    "shared-memory": 1.0, "gpu-oom": 1.0, "gpu-fault": 1.0, "native-crash": 1.0, "storage": 1.0, "checkpoint": 1.0,
-    "resource-limit": 1.0, "environment": 1.0, "python-exception": 1.0, "ddp-usage": 1.0,
-    "collective-mismatch": 2.0, "network": 2.0, "rendezvous": 2.0, "hang": 2.8, "external-signal": 4.0,
-    "numerics": 7.0,
-}  # fmt: skip
-ENDED = {"native-crash": 2.0, "scheduler": 4.5, "external-signal": 5.0, "python-exception": 5.5}
-COMPARED = {"rendezvous": 1.8, "hang": 3.0}
+_CATEGORIES = forms.rows("diagnose/categories")
 OWN_RENDEZVOUS = 1.5  # a rank that could not join for a reason of its own
 STOPPED = 4.6  # a launcher that was stopped: a report on who stopped it is nearer
 NO_RANK, WEAKEST = 5.8, 6.0  # a hang without a suspect; a claim that is hardly evidence
-SUFFERED = {  # categories of complaints, the most specific first; of one category the earliest counts
-    "host-oom": 0, "gpu-hardware": 0, "gpu-fault": 0, "native-crash": 0, "hang": 1, "ddp-usage": 1,
-    "rendezvous": 2, "peer-lost": 2, "network": 2, "environment": 3, "storage": 3,
-    "scheduler": 4, "external-signal": 4, "python-exception": 5,
-}  # fmt: skip
 OWN = ("gpu-hardware", "gpu-fault", "native-crash", "environment", "storage")  # failures of the writer itself
 ABSENCE = ("rendezvous", "network", "hang")  # how a rank that is gone looks to the others
 REACTION_S = 10.0  # a signal to the whole job reaches ranks and launcher within seconds of each other
@@ -54,21 +42,21 @@ def tier(claim: Claim) -> float:
     category = claim.pattern.category or ""
     if claim.strength == "silent" and not claim.ranks:
         return NO_RANK
+    tiers = _CATEGORIES.get(category, {})
     if claim.strength == "ended":
-        return ENDED.get(category, WEAKEST)
-    if claim.strength in ("compared", "silent") and category in COMPARED:
-        return COMPARED[category]
-    return _stated_tier(claim, category)
+        return float(tiers.get("ended", WEAKEST))
+    if claim.strength in ("compared", "silent") and "compared" in tiers:
+        return float(tiers["compared"])
+    return _stated_tier(claim, category, float(tiers.get("stated", WEAKEST)))
 
 
-def _stated_tier(claim: Claim, category: str) -> float:
+def _stated_tier(claim: Claim, category: str, level: float) -> float:
     if category == "external-signal" and claim.tells("stop"):
         return STOPPED
     if claim.tells("killed") or (category == "numerics" and claim.pattern.severity == "fatal"):
         return STRONG
     if category == "rendezvous" and claim.pattern.entity == "self":
         return OWN_RENDEZVOUS
-    level = TIERS.get(category, WEAKEST)
     whole_host = claim.speaker in ("kernel", "scheduler", "cluster") or claim.pattern.entity in ("job", "gpu", "host")
     return 0.0 if level < STRONG and whole_host else level
 
@@ -80,9 +68,8 @@ def strong(claim: Claim) -> bool:
 def candidates(claims: Sequence[Claim]) -> list[Claim]:
     """The causes among the claims, best first."""
     causes = same_failures([c for c in claims if c.role == "cause"])
-    explained = [any(declared(a, b) for a in causes if a is not b) for b in causes]
-    free = [c for c, behind in zip(causes, explained, strict=True) if not behind]
-    return [*_ordered(free), *_ordered([c for c, behind in zip(causes, explained, strict=True) if behind])]
+    free = _unexplained(causes)
+    return [*_ordered(free), *_ordered([c for c in causes if c not in free])]
 
 
 def _ordered(claims: Sequence[Claim]) -> list[Claim]:
@@ -116,29 +103,26 @@ def _comparable(a: Claim, b: Claim) -> bool:
         return False  # the lines of a comparison are its proof, and not the time of the failure
     if (tier(a), a.pattern.severity) == (tier(b), b.pattern.severity):
         return a.step == b.step  # comparisons are ordered by their evidence, not by the time of their lines
-    return strong(a) and strong(b) and _same_day(a, b)
-
-
-def _same_day(a: Claim, b: Claim) -> bool:
-    ea, eb = a.first, b.first
-    return ea is None or eb is None or abs((ea.at or 0.0) - (eb.at or 0.0)) < DAY_S
+    return strong(a) and strong(b) and (a.at is None or b.at is None or abs(a.at - b.at) < DAY_S)
 
 
 def _key(c: Claim) -> tuple[object, ...]:
     """Total: the file's name decides only between two equal lines."""
     e = c.first or c.event
     proof = (tier(c), SEVERITIES.index(c.pattern.severity), c.step, len(c.ranks) or 1_000_000)
-    place = (e.at is None, e.at or 0.0, e.where.line or 0)
+    place = (e.at is None, e.at or 0.0, e.line)
     return (*proof, *place, shape(e.text), e.text, c.pattern.title, c.ranks, c.hosts, c.gpus, e.where.source)
 
 
 def same_failures(causes: Sequence[Claim]) -> list[Claim]:
     """The causes, with the same exception on several ranks as one."""
-    groups: dict[tuple[str, str, int | None, int], list[Claim]] = {}
-    for c in sorted(causes, key=lambda c: (c.step, in_time(c.event), c.ranks, c.hosts, c.gpus, c.pids, c.because)):
-        text = shape(c.event.fields.get("line") or c.event.text) if c.pattern.entity == "self" else ""
-        groups.setdefault((c.pattern.id, text, c.attempt, c.step), []).append(c)
-    return [_one(members) for members in groups.values()]
+    ordered = sorted(causes, key=lambda c: (c.step, in_time(c.event), c.ranks, c.hosts, c.gpus, c.pids, c.because))
+    return [_one(same) for same in grouped((_failure(c), c) for c in ordered).values()]
+
+
+def _failure(c: Claim) -> tuple[object, ...]:
+    text = shape(c.event.fields.get("line") or c.event.text) if c.pattern.entity == "self" else ""
+    return c.pattern.id, text, c.attempt, c.step
 
 
 def _one(members: Sequence[Claim]) -> Claim:
@@ -166,18 +150,18 @@ def complaint(case: Case, claims: Sequence[Claim]) -> Claim | None:
     return first if own else replace(first, ranks=(), hosts=())
 
 
-def _unexplained(complaints: Sequence[Claim]) -> list[Claim]:
-    return [c for c in complaints if not any(declared(a, c) for a in complaints if a is not c)]
+def _unexplained(claims: Sequence[Claim]) -> list[Claim]:
+    return [c for c in claims if not any(declared(a, c) for a in claims if a is not c)]
 
 
 def _specificity(c: Claim) -> tuple[object, ...]:
     report = 2 - bool(c.ranks) if c.pattern.stands_for else 0  # best one that names a rank
-    return c.tells("stop"), SUFFERED[_category(c)], report, in_time(c.event)
+    return c.tells("stop"), _CATEGORIES[_category(c)]["suffered"], report, in_time(c.event)
 
 
 def _counts(c: Claim) -> bool:
     """Whether its category is known, and no rule explained it away."""
-    if c.pattern.severity == "info" or _category(c) not in SUFFERED:
+    if c.pattern.severity == "info" or "suffered" not in _CATEGORIES.get(_category(c), {}):
         return False
     return c.fell_by in ("", "transport") or c.pattern.category == "external-signal"
 

@@ -92,7 +92,7 @@ def merged(claims: Sequence[Claim]) -> Claim:
 
 def in_time(e: Event) -> tuple[bool, float, int, str, str]:
     """A key to sort by: time, line, text; the file's name only between equal lines."""
-    return e.at is None, e.at or 0.0, e.where.line or 0, e.text, e.where.source
+    return e.at is None, e.at or 0.0, e.line, e.text, e.where.source
 
 
 def _union(parts: Iterable[Iterable[T]]) -> tuple[T, ...]:

@@ -10,8 +10,8 @@ collectives differently.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
@@ -19,16 +19,17 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.derive.hangs import library_reports, recorder, watchdogs
 from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT
 from postmortem.diagnose.derive.hangs.watchdogs import DEFAULT, Group, Wait, seconds, usual
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.solution import Solution
-from postmortem.formats import forms
 from postmortem.model.contract import verdict as contract
 from postmortem.model.digits import number
+from postmortem.model.vocabulary import OF_THE_GROUP
+from postmortem.system import forms
 
-WAITED = ("hang", "collective-mismatch")
 NO_COLLECTIVE = (*POINT_TO_POINT, "init")
 NAMED = 1024  # ranks that are listed
 _REGEXES = forms.regexes("diagnose/lines")
-_T = TypeVar("_T")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Collective:
 
 def stuck_in(solution: Solution) -> contract.Collective | None:
     """The collective in which ranks waited until a timeout, or hung by the verdict."""
-    hang = solution.root is not None and solution.root.pattern.category in WAITED
+    hang = solution.root is not None and solution.root.pattern.category in OF_THE_GROUP
     if not hang and not solution.victims.timed_out:
         return None
     case = solution.case
@@ -125,15 +126,10 @@ def _elements(dims: str) -> int:
 
 def _counted(solution: Solution) -> Collective | None:
     """By watchdogs: the group of the verdict's own line, else the one in which most ranks wait."""
-    groups = [g for g in watchdogs.groups(solution.case) if g.seqs or _launched(g)]
+    groups = [g for g in watchdogs.groups(solution.case) if g.seqs or g.differs]
     own = solution.root.event.fields.get("pg", "") if solution.root else ""
     groups.sort(key=lambda g: g.key != own)
     return _of_group(solution.case, groups[0]) if groups else None
-
-
-def _launched(group: Group) -> bool:
-    """Whether the numbers of enqueued works differ, so that some rank did not arrive."""
-    return len({w.enqueued for w in group.waits.values()} - {None}) > 1
 
 
 def _of_group(case: Case, group: Group) -> Collective:
@@ -141,9 +137,7 @@ def _of_group(case: Case, group: Group) -> Collective:
     seq = _stuck(group)
     inside = [w for w in waits.values() if w.seq == seq]
     op = usual(w.op for w in inside)
-    by_position: dict[str, list[int]] = defaultdict(list)
-    for r in group.ranks:
-        by_position[_position(waits[r], seq, op)].append(r)
+    by_position = grouped((_position(waits[r], seq, op), r) for r in group.ranks)
     name = "default_pg" if group.key in DEFAULT else group.key
     return Collective(
         op,
@@ -157,12 +151,8 @@ def _of_group(case: Case, group: Group) -> Collective:
         entered=tuple(by_position["entered"]),
         missing=tuple(by_position["behind"]),
         elsewhere={r: _of_wait(group, waits[r]) for r in by_position["elsewhere"]},
-        completed=_completed(waits),
+        completed=group.completed,
     )
-
-
-def _completed(waits: Mapping[int, Wait]) -> dict[int, int]:
-    return {r: w.completed for r, w in waits.items() if w.completed is not None and w.completed >= 0}
 
 
 def _stuck(group: Group) -> int | None:
@@ -188,11 +178,10 @@ Print = tuple[str, int | None, int | None, str | None]  # operation, number, ele
 def announced(case: Case) -> dict[int, Print]:
     """The fingerprint of each rank's own collective (TORCH_DISTRIBUTED_DEBUG=DETAIL)."""
     found: dict[int, Print] = {}
-    for e in case.telling("announces"):
-        rank, op = e.fields.get("rank"), e.fields.get("op", "")
-        if rank is not None and op:
-            numel = _elements(e.fields["shape"]) if "shape" in e.fields else None
-            found.setdefault(rank, (op, e.fields.get("seq"), numel, e.fields.get("dtype") or None))
+    for of in (e.fields for e in case.telling("announces")):
+        if "rank" in of and of.get("op"):
+            numel = _elements(of["shape"]) if "shape" in of else None
+            found.setdefault(of["rank"], (of["op"], of.get("seq"), numel, of.get("dtype") or None))
     return found
 
 
@@ -200,10 +189,15 @@ def _announced(case: Case) -> Collective | None:
     prints = announced(case)
     if not prints:
         return None
-    ((op, seq, numel, dtype), _) = Counter(prints.values()).most_common(1)[0]
-    entered = tuple(sorted(r for r, found in prints.items() if found == (op, seq, numel, dtype)))
+    (op, seq, numel, dtype), entered = _usual(prints)
     others = {r: _shaped(*found) for r, found in prints.items() if r not in entered}
     return Collective(op, seq, numel_in=numel, dtype=dtype, entered=entered, elsewhere=others)
+
+
+def _usual(column: Mapping[int, T]) -> tuple[T, tuple[int, ...]]:
+    """The most frequent value, and its ranks."""
+    value = Counter(column.values()).most_common(1)[0][0]
+    return value, tuple(sorted(r for r, own in column.items() if own == value))
 
 
 def _shaped(op: str, seq: int | None, numel: int | None, dtype: str | None) -> str:
@@ -214,26 +208,17 @@ def _shaped(op: str, seq: int | None, numel: int | None, dtype: str | None) -> s
 
 def _calls(case: Case) -> dict[int, tuple[str, str]]:
     """The call in each rank's stack or traceback, and the line of the user's code that made it."""
-    found: dict[int, tuple[str, str]] = {}
-    for rank, events in case.by_rank.items():
-        for e in events:
-            if (collective := e.fields.get("collective")) and rank not in found:
-                found[rank] = collective, e.fields.get("code") or ""
-    return found
+    calls = {rank: [e.fields for e in events if e.fields.get("collective")] for rank, events in case.by_rank.items()}
+    return {rank: (first[0]["collective"] or "", first[0].get("code") or "") for rank, first in calls.items() if first}
 
 
 def _called(case: Case) -> Collective | None:
     calls = {rank: call for rank, call in sorted(_calls(case).items()) if call[0] not in NO_COLLECTIVE}
     if not calls:
         return None
-    (op, code), _ = Counter(calls.values()).most_common(1)[0]
-    return Collective(
-        op,
-        entered=tuple(r for r, call in calls.items() if call == (op, code)),
-        elsewhere={
-            r: call if call != op else f"{call} at {at}" for r, (call, at) in calls.items() if (call, at) != (op, code)
-        },
-    )
+    (op, _), entered = _usual(calls)
+    others = {r: call if call != op else f"{call} at {at}" for r, (call, at) in calls.items() if r not in entered}
+    return Collective(op, entered=entered, elsewhere=others)
 
 
 # ── additions of the verdict ────────────────────────────────────────────────────────────────────────────────
@@ -242,13 +227,9 @@ def _called(case: Case) -> Collective | None:
 def _without_the_absent(solution: Solution, found: Collective) -> Collective:
     """Ranks that the verdict found absent are missing; without a number the call of a rank may be one that it entered
     too late."""
-    absent = {
-        rank
-        for c in solution.claims
-        if c.pattern.entity == "missing-ranks" and c.pattern.category in (*WAITED, None)
-        for rank in c.ranks
-        if rank in solution.ranks and rank not in found.elsewhere and rank in (found.members or (rank,))
-    }
+    missed = [c for c in solution.claims if c.pattern.entity == "missing-ranks"]
+    named = {r for c in missed if c.pattern.category in (*OF_THE_GROUP, None) for r in c.ranks}
+    absent = {r for r in named.intersection(solution.ranks).difference(found.elsewhere) if r in (found.members or (r,))}
     entered = found.entered if found.seq is not None else tuple(r for r in found.entered if r not in absent)
     missing = tuple(sorted({*found.missing, *absent} - set(entered)))
     return replace(found, entered=entered, missing=missing)
@@ -259,13 +240,9 @@ def _timed(solution: Solution, found: Collective) -> Collective:
     if found.timeout_s is not None:
         return found
     waits = [*solution.case.telling("wait"), *(solution.root.events if solution.root else ())]
-    timeouts = (seconds(e.fields.get("timeout_ms")) for e in waits)
-    ran = (seconds(e.fields.get("ran_ms")) for e in waits)
-    return replace(
-        found,
-        timeout_s=next(filter(None, timeouts), None),
-        waited_s=found.waited_s or max(filter(None, ran), default=None),
-    )
+    timeout = next(filter(None, (seconds(e.fields.get("timeout_ms")) for e in waits)), None)
+    waited = max(filter(None, (seconds(e.fields.get("ran_ms")) for e in waits)), default=None)
+    return replace(found, timeout_s=timeout, waited_s=found.waited_s or waited)
 
 
 def _row(c: Collective) -> contract.Collective:
@@ -274,12 +251,8 @@ def _row(c: Collective) -> contract.Collective:
         "op": c.op or None,
         "entered": list(c.entered[:NAMED]),
         "missing": list(c.missing[:NAMED]),
-        "elsewhere": dict(_by_rank(c.elsewhere)),
-        "completed": dict(_by_rank(c.completed)),
+        "elsewhere": {str(r): call for r, call in sorted(c.elsewhere.items())[:NAMED]},
+        "completed": {str(r): n for r, n in sorted(c.completed.items())[:NAMED] if n >= 0},
     }
     del row["members"]
     return cast(contract.Collective, row)
-
-
-def _by_rank(values: Mapping[int, _T]) -> Iterator[tuple[str, _T]]:
-    yield from ((str(rank), values[rank]) for rank in sorted(values)[:NAMED])

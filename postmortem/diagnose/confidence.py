@@ -12,6 +12,7 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.choose import tier
 from postmortem.diagnose.claims import Claim
 from postmortem.model import Confidence
+from postmortem.model.vocabulary import OF_THE_GROUP
 
 FACT = 2.0  # the highest tier of stated claims about a failure itself, and not about a rank that was missed
 
@@ -22,9 +23,8 @@ def of(case: Case, root: Claim, ranks: tuple[int, ...]) -> Confidence:
         return "hypothesis"
     if root.strength == "ended":
         return "supported" if _is_specific(case, root) else "hypothesis"
-    return (
-        "established" if root.witnessed or (_stated(case, root, ranks) and not _of_a_child(case, root)) else "supported"
-    )
+    stated = _stated(case, root, ranks) and not _of_a_child(case, root)
+    return "established" if root.witnessed or stated else "supported"
 
 
 def _of_a_child(case: Case, root: Claim) -> bool:
@@ -56,6 +56,6 @@ def _stated(case: Case, root: Claim, ranks: tuple[int, ...]) -> bool:
 
 def _needs_no_rank(root: Claim) -> bool:
     """Whether the failure is of a GPU, of a host or of the whole job; a mismatch or a hang is of some ranks."""
-    if root.pattern.category in ("collective-mismatch", "hang"):
+    if root.pattern.category in OF_THE_GROUP:
         return False
     return bool(root.gpus or root.hosts) or root.pattern.entity in ("job", "host")

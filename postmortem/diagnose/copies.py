@@ -3,11 +3,11 @@ time in all of them, the best that any file has."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from postmortem.align.place import Line, Moment, refilled
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.identity import Registry
 from postmortem.formats.lineform import gist
 from postmortem.model import Event, Source
@@ -33,13 +33,13 @@ def merge(events: Sequence[Event], sources: Mapping[str, Source], registry: Regi
     times = _times(events, same)
     out += [_best(row, sources) for row in same]
     place = {path: i for i, path in enumerate(dict.fromkeys(e.where.source for e in events))}
-    out.sort(key=lambda e: (place[e.where.source], e.where.line or 0))
+    out.sort(key=lambda e: (place[e.where.source], e.line))
     return Merged([timed(e, times) for e in out] if times else out, times)
 
 
 def timed(e: Event, times: Mapping[Line, Moment]) -> Event:
     """The event with the time of its line, where `times` has it."""
-    found = times.get((e.where.source, e.where.line))
+    found = times.get(e.place)
     return e if found is None else e._replace(at=found[0], at_sigma=found[1])
 
 
@@ -51,7 +51,7 @@ def _times(events: Sequence[Event], same: Iterable[Group]) -> dict[Line, Moment]
         error, at = min(known, default=(0.0, 0.0))  # of equal errors the earlier, whatever the files' names
         for e in copies if known else ():
             if e.at is None or error < e.at_sigma:
-                better[e.where.source, e.where.line] = at, error
+                better[e.place] = at, error
     files = {source for source, _ in better}
     return refilled([e for e in events if e.where.source in files], better) if better else {}
 
@@ -68,26 +68,20 @@ def _in_several_files(ranked: Iterable[tuple[int | None, Event]]) -> set[int | N
 
 def _alike(ranked: Sequence[tuple[int | None, Event]]) -> Iterable[Group]:
     """Events with the same text of the same rank in the same attempt; one without an attempt joins the only one."""
-    attempts: dict[tuple[object, ...], set[int]] = defaultdict(set)
-    keyed = []
-    for rank, e in ranked:
-        key = (e.kind, e.pattern, gist(e.fields.get("line") or e.text), rank, e.kind == "stack" and e.where)
-        keyed.append((key, e))
-        if e.attempt is not None:
-            attempts[key].add(e.attempt)
-    groups: dict[tuple[object, ...], Group] = defaultdict(list)
-    for key, e in keyed:
-        attempt = e.attempt if e.attempt is not None or len(attempts[key]) != 1 else next(iter(attempts[key]))
-        groups[(*key, attempt)].append(e)
-    return groups.values()
+    keyed = [
+        ((e.kind, e.pattern, gist(e.fields.get("line") or e.text), rank, e.kind == "stack" and e.where), e)
+        for rank, e in ranked
+    ]
+    attempts = grouped((key, e.attempt) for key, e in keyed if e.attempt is not None)
+    only = {key: found[0] for key, found in attempts.items() if len({*found}) == 1}
+    return grouped(((*key, only.get(key) if e.attempt is None else e.attempt), e) for key, e in keyed).values()
 
 
 def _rows(group: Group) -> Iterator[Group]:
     """The first of each file are one event, the second of each, and so on. A launcher's log holds a rank's line twice,
     as tee and as quotation in its summary: that is one event."""
-    per_source: dict[object, Group] = defaultdict(list)
-    for e in sorted(group, key=lambda e: e.where.line or 0):
-        per_source[e.where.source, bool(e.fields.get("reported_by"))].append(e)
+    ordered = sorted(group, key=lambda e: e.line)
+    per_source = grouped(((e.where.source, bool(e.fields.get("reported_by"))), e) for e in ordered)
     for i in range(max(map(len, per_source.values()))):
         yield [row[i] for row in per_source.values() if i < len(row)]
 
@@ -108,4 +102,4 @@ def address_quality(e: Event, sources: Mapping[str, Source]) -> tuple[int, int, 
         quality = 3
     elif e.fields.get("reported_by") or e.fields.get("block"):
         quality = 2
-    return quality, ("boot", "naive", "absolute", "none").index(e.clock), e.where.line or 0, e.where.source
+    return quality, ("boot", "naive", "absolute", "none").index(e.clock), e.line, e.where.source

@@ -35,16 +35,10 @@ class Account(NamedTuple):
 
 def account(root: Claim, claims: Iterable[Claim]) -> Account:
     """Compare every symptom with the root."""
-    links, rest = [], []
-    for c in claims:
-        if c.role != "symptom" or (c.event is root.event and c.pattern.id == root.pattern.id):
-            continue
-        against = _against(root, c)
-        if against:
-            rest.append((c, against))
-        else:
-            links.append(Link(root, c, declared(root, c) or _by_role(root, c)))
-    return Account(tuple(links), tuple(rest))
+    others = (c for c in claims if c.event is not root.event or c.pattern.id != root.pattern.id)
+    judged = [(c, _against(root, c)) for c in others if c.role == "symptom"]
+    links = (Link(root, c, declared(root, c) or _by_role(root, c)) for c, against in judged if not against)
+    return Account(tuple(links), tuple((c, against) for c, against in judged if against))
 
 
 def _against(root: Claim, c: Claim) -> str:
@@ -81,7 +75,7 @@ def declared(a: Claim, b: Claim) -> str:
         if a.strength == "stated" and before(b, a):
             continue
         mutual = any(back.id == a.pattern.id for back in b.pattern.explains)
-        if not mutual or (a.event.where.line or 0, a.event.text) < (b.event.where.line or 0, b.event.text):
+        if not mutual or (a.event.line, a.event.text) < (b.event.line, b.event.text):
             return WORDS[edge.join]
     return ""
 

@@ -10,25 +10,26 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 
+from postmortem.diagnose.grouped import grouped
 from postmortem.formats.lineform import gist
 from postmortem.library import Library
 from postmortem.model import Event
+from postmortem.model.vocabulary import OF_PEERS
 
 Place = tuple[str, int | None]  # file and line
 Told = Callable[[Event], tuple[int | None, object]]
-LOST = frozenset(("peer-lost", "rendezvous", "hang"))  # complaints of a rank whose peer has gone or does not come
 UNIQUE = 24  # characters of a message that two ranks do not print by chance
 
 
 def owners(events: Sequence[Event], told: Told, library: Library) -> Mapping[Place, int]:
     """The ranks of exceptions of unknown rank, by place."""
     gone = lost(events, library)
-    waited = {rank for e in events if _place(e) in gone and (rank := told(e)[0]) is not None}
+    waited = {rank for e in events if e.place in gone and (rank := told(e)[0]) is not None}
     orphans: dict[str, list[Place]] = defaultdict(list)
     messages: dict[str, str] = {}
     named: set[int] = set()
     for e in filter(_raised, events):
-        rank, place = told(e)[0], _place(e)
+        rank, place = told(e)[0], e.place
         if rank is not None:
             named.add(rank)
         elif place not in gone:
@@ -43,10 +44,6 @@ def owners(events: Sequence[Event], told: Told, library: Library) -> Mapping[Pla
     return out | _by_the_list(_exit_codes(events, library), left, (named - waited) | set(found.values()), waited)
 
 
-def _place(e: Event) -> Place:
-    return e.where.source, e.where.line
-
-
 def _raised(e: Event) -> bool:
     """Whether it was raised here, and is no launcher's indented quotation."""
     quoted = e.fields.get("reported_by") or (e.source_kind == "agent" and e.text.startswith("  "))
@@ -56,24 +53,20 @@ def _raised(e: Event) -> bool:
 def _repeated_with_a_rank(events: Sequence[Event], messages: Mapping[str, str], told: Told) -> dict[str, int]:
     """The rank that repeats a message under its own name: NCCL's watchdog prints the exception of its process."""
     wanted = {form: message for form, message in messages.items() if len(message) >= UNIQUE}
-    speakers: dict[str, set[int]] = defaultdict(set)
-    for e in events if wanted else ():
-        rank = told(e)[0]
-        for form, message in wanted.items() if rank is not None else ():
-            if rank is not None and message in e.text:
-                speakers[form].add(rank)
-    return {form: ranks.pop() for form, ranks in speakers.items() if len(ranks) == 1}
+    repeated = ((form, told(e)[0]) for e in events for form, message in wanted.items() if message in e.text)
+    speakers = grouped((form, rank) for form, rank in repeated if rank is not None)
+    return {form: ranks[0] for form, ranks in speakers.items() if len({*ranks}) == 1}
 
 
 def _by_the_list(
-    codes: Mapping[int, set[int]], orphans: Mapping[str, list[Place]], named: set[int], victims: set[int]
+    codes: Mapping[int, Sequence[int]], orphans: Mapping[str, list[Place]], named: set[int], victims: set[int]
 ) -> dict[Place, int]:
     """The ranks that exited with code 1 and raised nothing under their name, if there are as many as places; else the
     only one, or the only one that is no victim. Of several messages the owner is known only in a list of one rank."""
     places = list(dict.fromkeys(chain.from_iterable(orphans.values())))
     if not codes or (len(orphans) != 1 and (len(codes) > 1 or named | victims)):
         return {}
-    silent = sorted(rank for rank, seen in codes.items() if seen == {1} and rank not in named | victims)
+    silent = sorted(rank for rank, seen in codes.items() if {*seen} == {1} and rank not in named | victims)
     if len(silent) == len(places):
         return dict(zip(places, silent, strict=True))
     others = codes.keys() - victims
@@ -82,22 +75,18 @@ def _by_the_list(
     return {} if rank is None else dict.fromkeys(places, rank)
 
 
-def _exit_codes(events: Sequence[Event], library: Library) -> Mapping[int, set[int]]:
+def _exit_codes(events: Sequence[Event], library: Library) -> Mapping[int, Sequence[int]]:
     """Exit codes by the launcher's list; 1 for a rank for which mpi4py aborts the job. Empty with several attempts."""
-    codes: dict[int, set[int]] = defaultdict(set)
     exits = [e for e in events if e.kind == "exit"]
     if len({e.attempt for e in exits}) > 1:
-        return codes
-    for e in exits:
-        code = e.fields.get("exitcode")
-        if code is not None and e.rank is not None:
-            codes[e.rank].add(code)
+        return {}
     aborts = library.telling("aborts")
-    aborted = {e.fields.get("rank") for e in events if e.pattern in aborts}
-    return codes or {rank: {1} for rank in aborted if rank is not None}
+    aborted = [(e.fields.get("rank"), 1) for e in events if e.pattern in aborts]
+    ended = [(e.rank, code) for e in exits if e.rank is not None and (code := e.fields.get("exitcode")) is not None]
+    return grouped((rank, code) for rank, code in ended or aborted if rank is not None)
 
 
 def lost(events: Sequence[Event], library: Library) -> set[Place]:
     """Where lines report that a peer has gone."""
-    names = {p.id for p in library.patterns.values() if p.category in LOST}
-    return {_place(e) for e in events if e.pattern in names}
+    names = {p.id for p in library.patterns.values() if p.category in OF_PEERS}
+    return {e.place for e in events if e.pattern in names}

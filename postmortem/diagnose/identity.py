@@ -84,7 +84,7 @@ class Registry:
         writer = self.by_writer.get(e.fields.get("writer", ""))
         if writer is not None:
             return writer, Strength.NUMBERED
-        return self.by_place.get((e.where.source, e.where.line)), Strength.LISTED
+        return self.by_place.get(e.place), Strength.LISTED
 
     def _joined(self, e: Event) -> int | None:
         local = e.fields.get("local_rank")
@@ -156,6 +156,7 @@ def build(events: Sequence[Event], sources: Iterable[Source], library: Library) 
     _writers(reg, events)
     _single_host_locals(reg, sources)
     _second_round(reg, events, library)
+    _ray_files(reg, events)
     _claims(reg, events)
     reg.by_place = failures.owners(events, reg.identify, library)
     seen = {r for e in events if (r := reg.rank_of(e)) is not None} | set(reg.pids)
@@ -349,10 +350,9 @@ def _single_host_locals(reg: Registry, sources: Sequence[Source]) -> None:
 
 
 def _second_round(reg: Registry, events: Sequence[Event], library: Library) -> None:
-    """Facts that need the first round: pids in exit reports, NCCL's proxy threads and Ray's files."""
+    """Facts that need the first round: pids in exit reports and NCCL's proxy threads."""
     ends, proxies = library.telling("exit") | library.telling("end"), library.telling("proxy")
     for e in events:
-        source = e.where.source
         if e.pattern in ends:  # `failed (exitcode: -9) local_rank: 4 (pid: 25915)`
             rank, local = reg.rank_of(e), e.fields.get("local_rank")
             if rank is None and local is not None and not reg.by_local:
@@ -363,16 +363,15 @@ def _second_round(reg: Registry, events: Sequence[Event], library: Library) -> N
             served = number(e.fields.get("detail"))
             if served is not None and reg.rank_of_pid(e.pid, e.host) is None and served < (reg.world or LARGEST):
                 reg.bind_pid(e.host, e.pid, served)
-        if (".err" in source or ".out" in source) and source not in reg.by_source:
-            _read_ray_file(reg, source)
 
 
-def _read_ray_file(reg: Registry, source: str) -> None:
-    """Bind a file of a Ray worker, whose name has its pid."""
-    name = _RAY_PID.search(source)
-    rank = reg.rank_of_pid(number(name[1])) if name else None
-    if rank is not None:
-        reg.by_source[source] = rank
+def _ray_files(reg: Registry, events: Sequence[Event]) -> None:
+    """Bind the files of Ray's workers, whose names have their pids."""
+    for source in {e.where.source for e in events} - reg.by_source.keys():
+        name = _RAY_PID.search(source)
+        rank = reg.rank_of_pid(number(name[1])) if name else None
+        if rank is not None:
+            reg.by_source[source] = rank
 
 
 def _claims(reg: Registry, events: Sequence[Event]) -> None:

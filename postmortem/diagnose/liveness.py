@@ -41,7 +41,7 @@ def after(case: Case, e: Event, rank: int | None) -> Iterator[Event]:
     """Signs of work or of a finish of a writer below a line of its log."""
     for x in case.by_source[e.where.source]:
         own = rank is None or case.rank_of(x) in (rank, None)
-        if own and at_work(x) and below(x, e) and not _redrawn(case, x, e):
+        if own and at_work(x) and x.below(e) and not _redrawn(case, x, e):
             yield x
 
 
@@ -55,8 +55,8 @@ def _redrawn(case: Case, x: Event, e: Event) -> bool:
     the process that raised leaves."""
     if e.kind not in ("exception", "pattern") or not e.fields.get("frames") or not is_bar(x):
         return False
-    near = (x.where.line or 0) - (e.where.end_line or e.where.line or 0) <= NEAR
-    return near and not any(other.kind == "line" and below(other, x) for other in case.by_source[x.where.source])
+    near = x.line - e.end <= NEAR
+    return near and not any(other.kind == "line" and other.below(x) for other in case.by_source[x.where.source])
 
 
 def uncaught(e: Event) -> bool:
@@ -95,14 +95,9 @@ def left_behind(case: Case) -> set[int]:
 def last_finish(case: Case, source: str) -> Event | None:
     """The last line of a log that reports a finish."""
     found = [e for e in case.by_source[source] if e.kind == "finished"]
-    return max(found, key=lambda e: e.where.line or 0, default=None)
+    return max(found, key=lambda e: e.line, default=None)
 
 
 def last_line(case: Case, source: str) -> int:
     """The line of the last sign of work or of a finish in a log; 0 where it has none."""
-    return max((e.where.line or 0 for e in case.by_source[source] if e.kind in ("worked", "finished")), default=0)
-
-
-def below(x: Event, e: Event) -> bool:
-    """Whether `x` is below `e` in its log."""
-    return (x.where.line or 0) > (e.where.line or 0)
+    return max((e.line for e in case.by_source[source] if e.kind in ("worked", "finished")), default=0)

@@ -27,10 +27,10 @@ def leads(case: Case, known: Set[object], usual: Set[str]) -> list[Event]:
     printed: dict[str, dict[int | None, Event]] = defaultdict(dict)
     for e in case.of_kind("notice", "exception"):
         form = alike(e.text)
-        if form not in usual and (e.where.source, e.where.line) not in known:
+        if form not in usual and e.place not in known:
             printed[form].setdefault(case.rank_of(e), e)
     lone = [next(iter(found.values())) for found in printed.values() if len(found) == 1 or alone]
-    return sorted(lone, key=lambda e: (e.at or 0.0, e.where.source, e.where.line or 0), reverse=True)[:MOST]
+    return sorted(lone, key=lambda e: (e.at or 0.0, e.where.source, e.line), reverse=True)[:MOST]
 
 
 def shapes(events: Iterable[Event]) -> frozenset[str]:

@@ -14,39 +14,12 @@ from typing import NamedTuple
 
 from postmortem.model import Event, Source
 from postmortem.model.digits import whole
+from postmortem.system import forms
 
 _NUMBER = re.compile(r"(?<!\d)\d{1,5}(?!\d)")
 _WORD = re.compile(r"([A-Za-z]{0,40})[ =:#._-]{0,2}$")
 _ALONE = re.compile(r"\W*[A-Za-z]+[ =:#._-]{0,2}\d{1,5}\b")  # no pod's name, which has its job's in front
-NAMELESS = "writer"  # the numbers of writers without a word beside them (see blocks/envelope)
-_RANKS = frozenset(["r", "rk", "rank", "global", "proc", "process", "p"])
-_PARTS = frozenset(f"worker w trainer task gpu t replica pe learner actor {NAMELESS}".split())  # of a node, too
-_OTHERS = frozenset(
-    [
-        "attempt",
-        "run",
-        "try",
-        "restart",
-        "retry",
-        "epoch",
-        "step",
-        "part",
-        "chunk",
-        "seed",
-        "fold",
-        "job",
-        "node",
-        "host",
-        "trial",
-        "exp",
-        "version",
-        "v",
-        "iter",
-        "day",
-        "stage",
-        "shard",
-    ]
-)
+_WORDS = forms.regexes("diagnose/numbering")
 _KINDS = frozenset(("console", "json-lines"))
 OWN_LINES = frozenset(("identity", "line", "progress", "finished", "exception"))
 MOST = 65536
@@ -60,6 +33,10 @@ class _Group(NamedTuple):
     word: str  # before the number
     numbers: dict[str, int]  # by stem
     behind_master: bool = False  # workers of a PyTorchJob
+
+    def counts(self, what: str) -> bool:
+        """Whether the word before the number is one of these (numbering.yaml)."""
+        return _WORDS[what].fullmatch(self.word) is not None
 
 
 def numbered(
@@ -95,7 +72,7 @@ def of_names(votes: Votes, world: int | None, ranks: Set[int] = frozenset()) -> 
         if world is None and ranks <= set(group.numbers.values()):
             size = len(group.numbers) if len(ranks) > 1 else None  # they write here under both names
             only = group.behind_master or _of_one_log(group)
-        known = only or size == len(group.numbers) or group.word in _RANKS or any(votes[n] for n in group.numbers)
+        known = only or size == len(group.numbers) or group.counts("ranks") or any(votes[n] for n in group.numbers)
         if known and _fits(group, votes, size):
             found.update(group.numbers)
     return found
@@ -103,7 +80,7 @@ def of_names(votes: Votes, world: int | None, ranks: Set[int] = frozenset()) -> 
 
 def _of_one_log(group: _Group) -> bool:
     """Whether processes of one log are numbered, and no pods, whose names have their job's in front."""
-    return group.word in _PARTS and all(map(_ALONE.match, group.numbers))
+    return group.counts("parts") and all(map(_ALONE.match, group.numbers))
 
 
 def _groups(names: Sequence[str]) -> list[_Group]:
@@ -136,14 +113,14 @@ def _fits(group: _Group, votes: Votes, world: int | None, joined: bool = False) 
     whole = numbers == set(range(len(numbers)))
     if voted:
         return whole or len(voted) > 1
-    return whole and group.word not in _OTHERS and _of_a_job(group, world, joined)
+    return whole and not group.counts("others") and _of_a_job(group, world, joined)
 
 
 def _of_a_job(group: _Group, world: int | None, joined: bool) -> bool:
     """Whether the word before the numbers, or the size of the job, shows that ranks are numbered."""
-    if world is None and (joined or group.word in _PARTS):
+    if world is None and (joined or group.counts("parts")):
         return True
-    return world == len(group.numbers) or group.word in _RANKS
+    return world == len(group.numbers) or group.counts("ranks")
 
 
 def votes_of(events: Iterable[Event], stems: Mapping[str, str]) -> dict[str, Counter[int]]:

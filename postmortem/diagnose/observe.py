@@ -8,16 +8,16 @@ keys: /default_pg/0//cpu//0/2             the rank whose address is missing
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, merged
-from postmortem.formats import forms
+from postmortem.diagnose.grouped import grouped
 from postmortem.formats.lineform import gist
 from postmortem.model import Event, Pattern
 from postmortem.model.digits import whole
+from postmortem.system import forms
 
 LONE = 40  # lines after an exception's decisive line that may still belong to its message
 STARTS = ("exception", "exit", "crash", "stack", "cut")  # events that end the message of an exception above
@@ -35,12 +35,13 @@ def observe(case: Case) -> list[Claim]:
 
 def group(claims: Sequence[Claim]) -> list[Claim]:
     """The claims, with those of one pattern on one entity in one role as one."""
-    groups: dict[tuple[object, ...], list[Claim]] = defaultdict(list)
-    for c in claims:
-        entity = c.pattern.entity
-        alone = c.event.where if not c.ranks and not c.gpus and entity in ("self", "rank", "pid") else None
-        groups[(c.pattern.id, c.role, c.ranks, c.gpus, c.hosts if entity == "host" else None, alone)].append(c)
-    return [merged(members) for members in groups.values()]
+    return [merged(same) for same in grouped((_entity(c), c) for c in claims).values()]
+
+
+def _entity(c: Claim) -> tuple[object, ...]:
+    entity = c.pattern.entity
+    alone = c.event.where if not c.ranks and not c.gpus and entity in ("self", "rank", "pid") else None
+    return c.pattern.id, c.role, c.ranks, c.gpus, c.hosts if entity == "host" else None, alone
 
 
 def _for_version(case: Case, e: Event, pattern: Pattern) -> Pattern:
@@ -69,7 +70,7 @@ def _claim(case: Case, e: Event, pattern: Pattern) -> Claim:
     pid = e.fields.get("pid")
     pids = (pid,) if pid is not None and pid > 1 else ()
     gpus = _gpus(e) if pattern.entity == "gpu" else ()
-    ranks = tuple(sorted(RANKS[pattern.entity](case, e, pids, gpus)))
+    ranks = tuple(sorted(RANKS[pattern.entity](case, e, pids, gpus))) if pattern.entity in RANKS else ()
     hosts = _hosts(e)
     if pattern.entity == "peer" and pattern.role == "cause" and not (e.fields.get("host") or e.fields.get("node")):
         hosts = _peer(e)  # the writer complains of another host
@@ -136,10 +137,6 @@ def _of_host(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
     return () if e.speaker in ("kernel", "scheduler") else _one(case.rank_of(e))
 
 
-def _of_no_rank(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
-    return ()
-
-
 RANKS: dict[str, Callable[[Case, Event, Ranks, tuple[str, ...]], Ranks]] = {
     "self": _of_itself,
     "rank": _of_ranks,
@@ -147,8 +144,6 @@ RANKS: dict[str, Callable[[Case, Event, Ranks, tuple[str, ...]], Ranks]] = {
     "pid": _of_process,
     "gpu": _of_gpu,
     "host": _of_host,
-    "peer": _of_no_rank,
-    "job": _of_no_rank,
 }
 
 
@@ -191,10 +186,8 @@ def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
     """The claims without generic ones that repeat a specific one: a traceback with a message that has a pattern is
     not also "a Python exception", on its own line, on a further line of its message, or in another copy of the log."""
     specific = [c for c in claims if _is_specific(c)]
-    by_source: dict[str, list[Claim]] = defaultdict(list)
-    for c in specific:
-        by_source[c.event.where.source].append(c)
-    found = {source: _Lines.of(named) for source, named in by_source.items()}
+    by_source = grouped((c.event.where.source, c) for c in specific)
+    found = {source: sorted((c.event for c in own), key=_line) for source, own in by_source.items()}
     texts = {_text(case, c) for c in specific}
     ends = _message_ends(case)
     out = []
@@ -202,7 +195,7 @@ def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
         source = c.event.where.source
         if not c.pattern.generic:
             out.append(c)
-        elif source in found and found[source].repeats(c.event, ends.get(source, ())):
+        elif source in found and _repeats(found[source], c.event, ends.get(source, ())):
             continue
         elif not c.event.fields.get("wrapper"):
             out += [c] if _text(case, c) not in texts else []
@@ -215,10 +208,9 @@ def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
 def _is_specific(c: Claim) -> bool:
     """Whether its pattern names a failure. An abort of the job, or a launcher's report of a failed process, is below an
     exception, and no line of its message."""
-    reported = c.pattern.stands_for and (
-        c.pattern.entity == "rank" or (c.pattern.severity == "warning" and not c.pattern.tells)
-    )
-    return not (c.pattern.generic or reported or c.tells("aborts")) and (c.accuses or c.pattern.on == "exception")
+    p = c.pattern
+    reported = p.stands_for and (p.entity == "rank" or (p.severity == "warning" and not p.tells))
+    return not (p.generic or reported or c.tells("aborts")) and (c.accuses or p.on == "exception")
 
 
 def _text(case: Case, c: Claim) -> tuple[int | None, str]:
@@ -228,46 +220,35 @@ def _text(case: Case, c: Claim) -> tuple[int | None, str]:
 def _message_ends(case: Case) -> dict[str, list[int]]:
     """Lines of each log that belong to no message above: with a stamp of their own, another exception, a launcher's
     entry."""
-    found: dict[str, set[int]] = defaultdict(set)
-    for e in case.events:
-        if e.where.line is not None and (e.kind in STARTS or (e.raw_time and e.clock != "none")):
-            found[e.where.source].add(e.where.line)
-    return {source: sorted(lines) for source, lines in found.items()}
+    starts = (e for e in case.events if e.line and (e.kind in STARTS or (e.raw_time and e.clock != "none")))
+    return {source: sorted(lines) for source, lines in grouped((e.where.source, e.line) for e in starts).items()}
 
 
-@dataclass(frozen=True)
-class _Lines:
-    """The lines of the specific claims of one source: a log may have many thousands of them."""
+def _line(e: Event) -> int:
+    return e.line
 
-    whole: bool  # whether one is about a document without lines
-    lines: Sequence[int]
-    events: Sequence[Event]  # of each of the lines
 
-    @classmethod
-    def of(cls, claims: Sequence[Claim]) -> _Lines:
-        events = sorted((c.event for c in claims if c.event.where.line is not None), key=lambda e: e.where.line or 0)
-        return cls(len(events) < len(claims), [e.where.line or 0 for e in events], events)
-
-    def repeats(self, e: Event, ends: Sequence[int]) -> bool:
-        """Whether a specific claim is on the decisive line of a block, or on a further line of its message."""
-        if e.where.line is None:
-            return self.whole
-        after = bisect_right(ends, e.where.line)
-        end = ends[after] if after < len(ends) else None
-        first, last = _message(e)
-        around = slice(bisect_left(self.lines, min(first, e.where.line)), bisect_right(self.lines, last))
-        return any(x.where.line == e.where.line or _in_message(e, x, end) for x in self.events[around])
+def _repeats(specific: Sequence[Event], e: Event, ends: Sequence[int]) -> bool:
+    """Whether a specific claim is on the decisive line of a block, or on a further line of its message. `specific` are
+    those of its log by line, of which there may be many thousands; `ends` the lines that belong to no message above."""
+    if e.where.line is None:
+        return specific[0].where.line is None
+    after = bisect_right(ends, e.line)
+    end = ends[after] if after < len(ends) else None
+    first, last = _message(e)
+    low, high = bisect_left(specific, min(first, e.line), key=_line), bisect_right(specific, last, key=_line)
+    return any(x.line == e.line or _in_message(e, x, end) for x in specific[low:high])
 
 
 def _message(e: Event) -> tuple[int, int]:
     """The first and the last line that its message may have."""
-    line = e.where.line or 0
+    line = e.line
     return e.fields.get("opened") or line, max(e.where.end_line or 0, line + LONE)
 
 
 def _in_message(e: Event, other: Event, end: int | None) -> bool:
     """Whether `other` is a further line of the message of the exception `e`: of the same writer, and without a stamp."""
-    (opened, last), line = _message(e), other.where.line or 0
+    (opened, last), line = _message(e), other.line
     if not opened <= line <= last or (end is not None and line >= end):
         return False
     if other.fields.get("opened", opened) != opened or (other.raw_time and other.clock != "none"):

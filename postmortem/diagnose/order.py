@@ -48,7 +48,7 @@ def before(a: Claim, b: Claim) -> bool:
 def came_before(a: Event, b: Event) -> bool:
     """Whether an event surely came before another: by its place in the same file, else by the clocks."""
     if a.where.source == b.where.source:
-        return (a.where.line or 0) < (b.where.line or 0)
+        return a.line < b.line
     return _clearly_before(a, b)
 
 

@@ -13,8 +13,8 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event, Outcome
+from postmortem.model.vocabulary import LOUD
 
-LOUD = ("fatal", "error")
 SEVERAL = 3
 PROSE = {"console", "environment"}  # kinds of source that may hold any text
 
@@ -39,7 +39,8 @@ def lacking(case: Case) -> str:
     if ranks := liveness.left_behind(case):
         return f"{ranks_text(ranks)} ran and never reported the end, as the others did later"
     if liveness.is_alive(case):
-        return "" if liveness.shown_at_work(case) or not _has_errors(case) else "errors precede its results"
+        errors = {e.where for e in _unknown_notices(case) if e.fields.get("cries")}
+        return "errors precede its results" if len(errors) >= SEVERAL and not liveness.shown_at_work(case) else ""
     if case.registry.ranks or case.registry.world or any(s.kind == "agent" for s in case.sources.values()):
         return "no line shows a rank at work or finished"
     problems = [e for e in _unknown_notices(case) if e.raw_time or e.fields.get("cries")]
@@ -65,10 +66,6 @@ def _unknown_notices(case: Case) -> list[Event]:
     return [e for e in case.of_kind("notice") if e.where not in case.known_benign and e.speaker not in OTHERS]
 
 
-def _has_errors(case: Case) -> bool:
-    return len({e.where for e in _unknown_notices(case) if e.fields.get("cries")}) >= SEVERAL
-
-
 def failed(case: Case, claims: Sequence[Claim]) -> bool:
     """Whether a line complains, or a rank ended badly."""
     if any(complains(case, c) for c in claims) and not (case.all_finished and not case.ends):
@@ -79,18 +76,14 @@ def failed(case: Case, claims: Sequence[Claim]) -> bool:
 def complains(case: Case, c: Claim) -> bool:
     """Whether it reports a failure: an error, or a warning with nothing after it."""
     waits = c.pattern.if_last == "repeated" or bool(c.pattern.stands_for)
-    last = (bool(c.pattern.if_last and c.because) and waits) or _at_the_end(case, c)
+    last = c.speaker not in OTHERS and c.event.line > liveness.last_line(case, c.event.where.source)  # none at work
+    last = last or (bool(c.pattern.if_last and c.because) and waits)
     return c.role == "symptom" and (c.pattern.severity in LOUD or last or _chosen(case, c))
 
 
 def _chosen(case: Case, c: Claim) -> bool:
     """Whether a person chose these lines, which are nothing but the kernel's."""
     return case.only_kernel and c.pattern.category is not None
-
-
-def _at_the_end(case: Case, c: Claim) -> bool:
-    """Whether no line after a warning shows its writer at work."""
-    return c.speaker not in OTHERS and (c.event.where.line or 0) > liveness.last_line(case, c.event.where.source)
 
 
 def _half_read(case: Case) -> bool:

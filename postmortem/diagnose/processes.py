@@ -12,7 +12,6 @@ pass below fills some cells; `Case` and the document only read them.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
@@ -84,17 +83,14 @@ def table(by_rank: Mapping[int, Sequence[Event]], words: Words, ends: Mapping[in
     """The rows of all ranks of a job, then those of their launchers and children."""
     locals_ = {rank: local for (_, _, local), rank in registry.by_local.items()}
     gpus = {rank: bus for (_, bus), rank in registry.by_bus.items()}
+    stops = list(_stops(words, library))
     rows = []
     for rank in registry.ranks:
-        row = Process(
-            "rank", rank, locals_.get(rank), registry.host_of.get(rank), gpu=gpus.get(rank), end=ends.get(rank)
-        )
-        row = replace(row, pid=next(iter(registry.pids.get(rank, ())), None))
-        rows.append(_with_events(row, by_rank.get(rank, ()), registry))
-    stops = list(_stops(words, library))
-    launchers = _launchers(words)
-    children = list(_children(words, registry))
-    return (*(_with_stop(row, stops) for row in rows), *launchers, *children)
+        pid = next(iter(registry.pids.get(rank, ())), None)
+        row = Process("rank", rank, locals_.get(rank), registry.host_of.get(rank), pid, None, gpus.get(rank))
+        row = _with_events(replace(row, end=ends.get(rank)), by_rank.get(rank, ()), registry)
+        rows.append(_with_stop(row, stops))
+    return (*rows, *_launchers(words), *_children(words, registry))
 
 
 def _with_events(row: Process, events: Sequence[Event], registry: Registry) -> Process:
@@ -107,7 +103,7 @@ def _with_events(row: Process, events: Sequence[Event], registry: Registry) -> P
         first_seen=min(filter(None, map(moment, events)), default=None),
         first_step=min(steps, default=None),
         last_step=max(steps, default=None),
-        last_line=max(written, key=lambda e: (e.at or 0.0, e.where.line or 0), default=None),
+        last_line=max(written, key=lambda e: (e.at or 0.0, e.line), default=None),
         stack=next((e for e in reversed(events) if e.kind == "stack"), None),
         error=next((e for e in events if e.kind in RAISED and not e.fields.get("wrapper")), None),
         finished="finished" in {e.kind for e in events},
@@ -119,11 +115,8 @@ def _known(row: Process, events: Sequence[Event], registry: Registry) -> dict[st
     known: dict[str, Known] = {}
     for e in events:
         strength = registry.identify(e)[1]
-        for cell, fits in (
-            ("rank", True),
-            ("host", e.host == row.host),
-            ("pid", row.pid in (e.pid, e.fields.get("pid"))),
-        ):
+        of_pid = row.pid in (e.pid, e.fields.get("pid"))
+        for cell, fits in (("rank", True), ("host", e.host == row.host), ("pid", of_pid)):
             best = known.get(cell)
             if fits and getattr(row, cell) is not None and (best is None or best.strength < strength):
                 known[cell] = Known(strength, e)
@@ -177,29 +170,12 @@ def _children(words: Words, registry: Registry) -> Iterator[Process]:
     for e in words.get("child", ()):
         if (pid := child_of(e)) is not None and pid not in seen:
             seen.add(pid)
-            rank = registry.rank_of(e)
             role: Role = "dataloader-worker" if "DataLoader" in e.text else "child"
-            yield Process(
-                role,
-                host=e.host,
-                pid=pid,
-                parent=rank,
-                end=endings.reported(e),
-                known={"pid": Known(Strength.STATED, e)},
-            )
+            row = Process(role, None, None, e.host, pid, registry.rank_of(e), end=endings.reported(e))
+            yield replace(row, known={"pid": Known(Strength.STATED, e)})
 
 
 def child_of(e: Event) -> int | None:
     """The pid of the child that an event is about: `DataLoader worker (pid 4377) is killed by signal: Killed`."""
     named = _CHILD_PID.search(e.text)
     return whole(named["pid"]) if named else None
-
-
-def by_rank(events: Iterable[Event], registry: Registry) -> dict[int, list[Event]]:
-    """The events of each rank's own; a line in which a launcher introduces it is none."""
-    found: dict[int, list[Event]] = defaultdict(list)
-    for e in events:
-        rank = registry.rank_of(e)
-        if rank is not None and e.kind != "pid":
-            found[rank].append(e)
-    return found

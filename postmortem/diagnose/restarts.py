@@ -9,11 +9,11 @@ Attempting to start training worker group            by a controller
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import pairwise
 
 from postmortem.diagnose import endings, liveness
+from postmortem.diagnose.grouped import grouped
 from postmortem.library import Library
 from postmortem.model import Event
 from postmortem.system import lazy
@@ -30,7 +30,7 @@ def infer(events: Sequence[Event], library: Library) -> list[Event]:
     """The events with the number of their attempt, where a single log holds several and nothing else numbers them."""
     cuts: dict[str, list[int]] = {}
     if not any(e.attempt is not None for e in events):
-        own_lines = _by_source(events)
+        own_lines = grouped((e.where.source, e) for e in events if e.where.line is not None)
         if _is_one_process(events, library):
             cuts = {source: _different_errors(own, library) for source, own in own_lines.items()}
         if not any(cuts.values()):
@@ -40,25 +40,9 @@ def infer(events: Sequence[Event], library: Library) -> list[Event]:
 
     def numbered(e: Event) -> Event:
         lines = cuts.get(e.where.source) if e.where.line is not None else None
-        return e._replace(attempt=bisect_left(lines, _line(e))) if lines else e
+        return e._replace(attempt=bisect_left(lines, e.line)) if lines else e
 
     return [numbered(e) for e in events]
-
-
-def _by_source(events: Sequence[Event]) -> dict[str, list[Event]]:
-    found: dict[str, list[Event]] = defaultdict(list)
-    for e in events:
-        if e.where.line is not None:
-            found[e.where.source].append(e)
-    return found
-
-
-def _line(e: Event) -> int:
-    return e.where.line or 0
-
-
-def _last_line(e: Event) -> int:
-    return e.where.end_line or e.where.line or 0
 
 
 # ── one process at a time ───────────────────────────────────────────────────────────────────────────────────
@@ -79,9 +63,9 @@ def _different_errors(own: Sequence[Event], library: Library) -> list[int]:
         pattern = library.get(e.pattern)
         if pattern is not None and pattern.role == "cause" and not e.fields.get("wrapper"):
             if e.fields.get("frames") and not e.fields.get("chained") and liveness.uncaught(e):
-                ends[_last_line(e)] = e.fields.get("type", "")
+                ends[e.end] = e.fields.get("type", "")
             elif "end" in pattern.tells:
-                ends[_last_line(e)] = pattern.id
+                ends[e.end] = pattern.id
     changes = [line for (line, kind), (_, other) in pairwise(sorted(ends.items())) if kind != other]
     return changes if len(changes) < len(set(ends.values())) else []
 
@@ -98,19 +82,15 @@ def _cuts(own: Sequence[Event], library: Library) -> list[int]:
     if requeued:
         return requeued
     own = _without_end_reports(own, library)
-    blocks = [_last_line(e) for e in own if e.kind in ("exception", "exit")]
+    blocks = [e.end for e in own if e.kind in ("exception", "exit")]
     deaths = [e for e in own if e.pattern in library.telling("death") - stops]
     if deaths:
-        begun = sorted(filter(_begins, own), key=_line)
+        begun = sorted(filter(_begins, own), key=lambda e: e.line)
         starts = (_birth(begun, e) + _next_report(e, deaths) + _next_launch(own, e, deaths) for e in deaths)
-        return _ends(zip((_last_line(e) + REST for e in deaths), starts, strict=True), blocks)
+        return _ends(zip((e.end + REST for e in deaths), starts, strict=True), blocks)
     stated = _stated(own, library.telling("again")) or _stated(own, library.telling("birth"))[1:]
-    found = {
-        *_ends(_launches(own), blocks),
-        *_ends(_paused(own, library), blocks),
-        *_ends(_fresh(own, library), blocks),
-    }
-    return sorted(found.union(stated))
+    ends = (_launches(own), _paused(own, library), _fresh(own, library))
+    return sorted({*stated, *(cut for found in ends for cut in _ends(found, blocks))})
 
 
 def _ends(ends: Ends, blocks: Sequence[int]) -> list[int]:
@@ -127,18 +107,18 @@ def _ends(ends: Ends, blocks: Sequence[int]) -> list[int]:
 def _without_end_reports(own: Sequence[Event], library: Library) -> list[Event]:
     """Without starts that are a launcher's report of an end: a second host's is about its own ranks."""
     reports = frozenset().union(*(library.telling(word) for word in ("death", "asks", "exit", "end")))
-    ends = {_line(e) for e in own if e.pattern in reports}
-    return [e for e in own if e.kind != "anew" or _line(e) not in ends]
+    ends = {e.line for e in own if e.pattern in reports}
+    return [e for e in own if e.kind != "anew" or e.line not in ends]
 
 
 def _requeued(own: Sequence[Event], stops: Set[str]) -> list[int]:
     """Right before the ranks introduce themselves or begin to count anew, behind the scheduler's stop of the
     whole job. What they still printed while it ended them is of the attempt that it ended."""
     found = set()
-    for stop in (_last_line(e) for e in own if e.pattern in stops):
-        starts = [x for x in own if x.kind == "anew" and _last_line(x) > stop]
+    for stop in (e.end for e in own if e.pattern in stops):
+        starts = [x for x in own if x.kind == "anew" and x.end > stop]
         if starts and _all_begin(own, starts, stop):
-            found.add(min(map(_last_line, starts)) - 1)
+            found.add(min(e.end for e in starts) - 1)
     return sorted(found)
 
 
@@ -150,18 +130,18 @@ def _begins(e: Event) -> bool:
 def _birth(begun: Sequence[Event], death: Event) -> list[int]:
     """The first line behind a death at which ranks begin. Behind its report come lines with earlier stamps,
     which ranks had printed before and a pipe held back: they begin nothing."""
-    for e in begun[bisect_right(begun, _last_line(death) + REST, key=_line) :]:
+    for e in begun[bisect_right(begun, death.end + REST, key=lambda e: e.line) :]:
         if e.at is None or death.at is None or not e.raw_time or e.at >= death.at - SLACK_S:
-            return [_line(e)]
+            return [e.line]
     return []
 
 
 def _next_report(death: Event, deaths: Sequence[Event]) -> list[int]:
     """Right behind a death, where the same agent reports another one further on: it reports one an attempt, and
     ranks that never form their group again begin nothing (torch, SubprocessContext._poll)."""
-    end = _last_line(death) + REST
+    end = death.end + REST
     again = (e for e in reversed(deaths) if e.pid is not None and e.pid == death.pid)
-    return [end + 1] if any(_last_line(e) > end for e in again) else []
+    return [end + 1] if any(e.end > end for e in again) else []
 
 
 def _next_launch(own: Sequence[Event], death: Event, deaths: Sequence[Event]) -> list[int]:
@@ -169,9 +149,9 @@ def _next_launch(own: Sequence[Event], death: Event, deaths: Sequence[Event]) ->
     script or a person began anew, and appends to the same log. Launchers of two hosts have different ranks, and those
     of one host the same first one."""
     others = [e for e in deaths if None not in (e.pid, death.pid) and e.pid != death.pid]
-    other = min((line for e in others if (line := _last_line(e)) > _last_line(death)), default=0)
+    other = min((line for e in others if (line := e.end) > death.end), default=0)
     ended = list(_ends_of_hosts(own)) if other else []
-    here = {first: line for first, line in ended if _last_line(death) < line < other}
+    here = {first: line for first, line in ended if death.end < line < other}
     again = {first for first, line in ended if line > other}
     return [max(here.values()) + 1] if here.keys() & again else []
 
@@ -180,39 +160,40 @@ def _ends_of_hosts(own: Sequence[Event]) -> Iterator[tuple[int, int]]:
     """The first rank of the host of each rank that ended, and the line that reports it."""
     for e in own:
         if e.kind == "exit" and e.rank is not None:
-            yield e.rank - (e.fields.get("local_rank") or 0), _last_line(e)
+            yield e.rank - (e.fields.get("local_rank") or 0), e.end
 
 
-def _uncaught(own: Sequence[Event], of_kind: Callable[[Event], bool]) -> list[Event]:
-    return [e for e in own if e.kind == "exception" and of_kind(e) and liveness.uncaught(e)]
+def _ended_a_program(e: Event) -> bool:
+    """Whether it is an uncaught traceback, and the last of its chain."""
+    return e.kind == "exception" and not e.fields.get("chained") and liveness.uncaught(e)
 
 
 def _launches(own: Sequence[Event]) -> Iterator[tuple[int, list[int]]]:
     """Uncaught tracebacks, with the launches in the same log: where a writer's first line comes again before any of
     them, it is no start."""
-    raised = _uncaught(own, lambda e: not e.fields.get("chained"))
+    raised = list(filter(_ended_a_program, own))
     again = [e for e in own if raised and e.kind == "anew" and e.fields.get("first")]
-    usual = {(e.rank, e.fields.get("writer")) for e in again if _last_line(e) < _last_line(raised[0])}
-    starts = [_last_line(e) for e in again if (e.rank, e.fields.get("writer")) not in usual]
-    yield from ((_last_line(e), starts) for e in raised)
+    usual = {(e.rank, e.fields.get("writer")) for e in again if e.end < raised[0].end}
+    starts = [e.end for e in again if (e.rank, e.fields.get("writer")) not in usual]
+    yield from ((e.end, starts) for e in raised)
 
 
 def _paused(own: Sequence[Event], library: Library) -> Iterator[tuple[int, list[int]]]:
     """Uncaught tracebacks with the log lines that were written more than a minute later: those of
     torch.multiprocessing.spawn, which ends all its processes before it raises, and those of a program that is its
     log's only writer so far, where the later lines are no complaints of processes that waited for it."""
-    named = min((_last_line(e) for e in own if e.rank is not None or "local_rank" in e.fields), default=float("inf"))
-    complaints = {_last_line(e) for e in own if e.kind == "notice" or _accuses(e, library)}
-    for e in _uncaught(own, lambda e: not e.fields.get("chained")):
+    named = min((e.end for e in own if e.rank is not None or "local_rank" in e.fields), default=float("inf"))
+    complaints = {e.end for e in own if e.kind == "notice" or _accuses(e, library)}
+    for e in filter(_ended_a_program, own):
         if _SPAWNED.search(e.text):
-            yield _last_line(e), _later(own, _last_line(e))
-        elif _last_line(e) < named:
-            yield _last_line(e), [line for line in _later(own, _last_line(e)) if line not in complaints]
+            yield e.end, _later(own, e.end)
+        elif e.end < named:
+            yield e.end, [line for line in _later(own, e.end) if line not in complaints]
 
 
 def _later(own: Sequence[Event], end: int) -> list[int]:
     """The log lines that were written more than a minute after the last before an end."""
-    stamped = [(_last_line(e), e.at) for e in own if e.raw_time and e.kind in LOGGED and e.at is not None]
+    stamped = [(e.end, e.at) for e in own if e.raw_time and e.kind in LOGGED and e.at is not None]
     before = max((at for line, at in stamped if line < end), default=float("inf"))
     return [line for line, at in stamped if at > before + PAUSE_S]
 
@@ -231,26 +212,25 @@ def _fresh(own: Sequence[Event], library: Library) -> Iterator[tuple[int, list[i
     starts: dict[int, int] = {}
     for e in own:
         if _is_end(e, library):
-            behind = _falls(own, fell, _last_line(e))
+            behind = _falls(own, fell, e.end)
             if e.pattern not in library.telling("end"):
                 behind.update(first)
-            later = [line for line in behind if line > _last_line(e)]
-            starts.update({line: max(_last_line(e), starts.get(line, 0)) for line in later})
+            later = [line for line in behind if line > e.end]
+            starts.update({line: max(e.end, starts.get(line, 0)) for line in later})
     yield from ((end, [start]) for start, end in starts.items())
 
 
 def _falls(own: Sequence[Event], fell: Sequence[Event], end: int) -> set[int]:
     """The lines at which the counts of all writers fall behind an end, without having grown since."""
-    falls = [x for x in fell if (x.fields["grew"] or 0) < end < _last_line(x)]
-    return {_last_line(x) for x in falls} if _all_begin(own, falls, end) else set()
+    falls = [x for x in fell if (x.fields["grew"] or 0) < end < x.end]
+    return {x.end for x in falls} if _all_begin(own, falls, end) else set()
 
 
 def _first_step(own: Sequence[Event]) -> Iterator[int]:
     """The line of the first of all steps, if it is 0 or 1 and its writer made further ones."""
-    steps: dict[object, list[tuple[int, int]]] = defaultdict(list)
-    for e in own:
-        if e.kind == "progress" and (step := e.fields.get("step")) is not None:
-            steps[e.rank, e.fields.get("writer"), e.fields.get("local_rank")].append((_last_line(e), step))
+    counted = [e for e in own if e.kind == "progress" and e.fields.get("step") is not None]
+    writers = ((e.rank, e.fields.get("writer"), e.fields.get("local_rank")) for e in counted)
+    steps = grouped(zip(writers, ((e.end, e.fields["step"]) for e in counted), strict=True))
     firsts = ((min(seen), max(step for _, step in seen)) for seen in steps.values())
     (line, step), last = min(firsts, default=((0, 0), 0))
     if step <= 1 < last:
@@ -259,11 +239,9 @@ def _first_step(own: Sequence[Event]) -> Iterator[int]:
 
 def _is_end(e: Event, library: Library) -> bool:
     """Whether an uncaught traceback, a bad end or a stop of the whole job ends a process that cannot go on."""
-    if e.kind == "exception":
-        return liveness.uncaught(e) and not e.fields.get("chained")
     pattern = library.get(e.pattern)
-    if pattern is None:
-        return False
+    if e.kind == "exception" or pattern is None:
+        return _ended_a_program(e)
     end = endings.reported(e) if "end" in pattern.tells else None
     of_job = pattern.category == "scheduler" and pattern.entity == "job" and pattern.role == "cause"
     return of_job or "stop" in pattern.tells or (end is not None and end.kind not in ("clean", "stop"))
@@ -271,10 +249,10 @@ def _is_end(e: Event, library: Library) -> bool:
 
 def _all_begin(own: Sequence[Event], starts: Sequence[Event], line: int) -> bool:
     """Whether all writers whose counts grow behind this line begin there."""
-    at_work = {x.rank for x in own if x.kind == "worked" and x.fields.get("by") == "count" and _last_line(x) > line}
+    at_work = {x.rank for x in own if x.kind == "worked" and x.fields.get("by") == "count" and x.end > line}
     return {x.rank for x in starts} >= at_work
 
 
 def _stated(own: Sequence[Event], words: Set[str]) -> list[int]:
     """The lines before those in which a process that is no rank reports a start."""
-    return sorted(_last_line(e) - 1 for e in own if e.rank is None and e.pattern in words)
+    return sorted(e.end - 1 for e in own if e.rank is None and e.pattern in words)

@@ -14,11 +14,11 @@ def sequence(events: Sequence[Event], sources: Sequence[Source]) -> tuple[list[E
     """Events and sources in their order. The path decides only between files that are alike in all else."""
     opening: dict[str, tuple[int, str]] = {}
     for e in events:
-        line = (e.where.line or 0, e.text)
+        line = (e.line, e.text)
         opening[e.where.source] = min(line, opening.get(e.where.source, line))
     files = sorted(sources, key=lambda s: (*_traits(s), opening.get(s.path, (0, "")), s.path))
     place = {s.path: i for i, s in enumerate(files)}
-    ordered = sorted(events, key=lambda e: (place[e.where.source], e.where.line or 0, e.kind, e.pattern or ""))
+    ordered = sorted(events, key=lambda e: (place[e.where.source], e.line, e.kind, e.pattern or ""))
     return ordered, files
 
 

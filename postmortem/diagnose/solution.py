@@ -63,7 +63,7 @@ class Solution:
         """Lines of the ranks -> the number of the process in `processes`."""
         number = {p.rank: i for i, p in enumerate(self.processes) if p.role == "rank"}
         of_rank = self.case.by_rank.items()
-        return {(e.where.source, e.where.line): number[rank] for rank, own in of_rank for e in own if rank in number}
+        return {e.place: number[rank] for rank, own in of_rank for e in own if rank in number}
 
     def is_named(self, job: str | None) -> bool:
         """Whether the job has this id, folder or run, or one of its other ids."""

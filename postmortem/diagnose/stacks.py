@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from postmortem.diagnose.case import Case
-from postmortem.formats import forms
+from postmortem.diagnose.grouped import grouped
 from postmortem.model import Event
 from postmortem.model.contract.incident import LibraryFrame, Stack, StackFrame
+from postmortem.system import forms
 
 GROUPS = 32
 FRAMES = 60
@@ -26,13 +27,9 @@ _REGEXES = forms.regexes("diagnose/lines")
 
 def stacks(case: Case, culprits: Sequence[int]) -> list[Stack]:
     """Groups of equal stacks: those of culprits first, then the smaller ones. Empty where one rank's traceback is all."""
-    groups: dict[object, list[Event]] = {}
-    for e in shown(case):
-        frames = _frames(e)
-        own = tuple(frame for frame, mine in frames if mine)
-        groups.setdefault(own or (e.fields.get("collective"), *(frame for frame, _ in frames)), []).append(e)
-    rows = [_row(case, events) for events in groups.values()]
-    if len(rows) < 2 and not any(e.kind == "stack" for events in groups.values() for e in events):
+    found = list(shown(case))
+    rows = [_row(case, same) for same in grouped((_own_frames(e), e) for e in found).values()]
+    if len(rows) < 2 and not any(e.kind == "stack" for e in found):
         return []
     rows.sort(key=lambda r: (not {*r["ranks"]} & {*culprits}, r["count"], r["ranks"], r["pids"], str(r["code"])))
     return rows[:GROUPS]
@@ -52,6 +49,13 @@ def shown(case: Case) -> Iterator[Event]:
         if rank is not None and e.fields.get("own"):
             last.setdefault(("rank", rank), e)
     yield from last.values()
+
+
+def _own_frames(e: Event) -> tuple[object, ...]:
+    """The user's own frames; of a stack without any its collective and all frames."""
+    frames = _frames(e)
+    own = tuple(frame for frame, mine in frames if mine)
+    return own or (e.fields.get("collective"), *(frame for frame, _ in frames))
 
 
 def _frames(e: Event) -> list[tuple[tuple[str, int, str], bool]]:

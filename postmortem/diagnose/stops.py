@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
-from postmortem.diagnose.derive.hangs.rank_rows import make
 from postmortem.diagnose.wording import capital, ranks_text
 from postmortem.model import Event
 
@@ -39,9 +38,8 @@ def _still_running(case: Case) -> Claim | None:
     until = "until the job was stopped" if case.telling("stop") else "before its stack was taken"
     because = f"all other ranks had finished, and {ranks_text(running)} did not exit {until}"
     requests = [stop.event for r in running if (stop := rows[r].stop) is not None]
-    return make(
-        case, "rank-did-not-exit", running, [*(rows[r].stack or rows[r].last_line for r in running), *requests], because
-    )
+    shown = [rows[r].stack or rows[r].last_line for r in running]
+    return case.claim("rank-did-not-exit", running, [*shown, *requests], because)
 
 
 def _running(case: Case) -> list[int]:
@@ -87,5 +85,5 @@ def _reported(case: Case, claims: Sequence[Claim]) -> Claim | None:
 def _of(case: Case, pattern: str, ranks: Collection[int], proof: Sequence[Event | None], because: str) -> Claim | None:
     """A claim about these ranks; about the job, where they are all that it has."""
     whole = len(ranks) != 1 and len(ranks) >= len(case.registry.ranks)
-    found = make(case, pattern, () if whole else ranks, proof, because)
+    found = case.claim(pattern, () if whole else ranks, proof, because)
     return replace(found, pattern=replace(found.pattern, entity="job")) if found is not None and whole else found

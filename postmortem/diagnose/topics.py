@@ -16,9 +16,8 @@ from dataclasses import replace
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.formats import forms
 from postmortem.formats.excerpt import CONTEXT
-from postmortem.model import Event
+from postmortem.system import forms
 
 MOST = 600  # characters of a line
 
@@ -61,14 +60,10 @@ def _lines(case: Case, root: Claim) -> Iterator[str]:
         yield from filter(_is_message, e.context[e.before + 1 : e.before + 3])
     if around:
         yield from filter(_is_message, reversed(e.context[max(0, e.before - CONTEXT) : e.before]))
-        above = [x for x in case.by_source[e.where.source] if 0 < _line(e) - _line(x) <= CONTEXT]
-        yield from (x.text for x in sorted(above, key=_line, reverse=True))
+        above = [x for x in case.by_source[e.where.source] if 0 < e.line - x.line <= CONTEXT]
+        yield from (x.text for x in sorted(above, key=lambda e: e.line, reverse=True))
 
 
 def _is_message(line: str) -> bool:
     """Whether a line is no frame of a traceback and no code."""
     return not line.startswith(("  File ", "    ", "\t"))
-
-
-def _line(e: Event) -> int:
-    return e.where.line or 0

@@ -17,18 +17,17 @@ from collections.abc import Iterator, Sequence
 from postmortem.diagnose import collective, endings, stacks
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.solution import Solution
-from postmortem.formats import forms
 from postmortem.model import fingerprint
 from postmortem.model.contract.incident import Rank
 from postmortem.model.contract.verdict import Verdict
 from postmortem.model.digits import number
+from postmortem.model.vocabulary import OF_THE_GROUP
+from postmortem.system import forms
 
 TIMES = (2, 4, 8)  # factors between sizes of the same elements in two types
-FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL")  # signals without a message of the process
 MET = (  # categories in which the function only met the failure
     "environment", "external-signal", "host-oom", "network", "rendezvous", "scheduler", "shared-memory",
 )  # fmt: skip
-DIFFER = ("hang", "collective-mismatch")  # where the call distinguishes two waits of one function
 SIZES, STORE, SHM = "collective-sizes-differ", "store-out-of-reach", "shared-memory-full"
 _REGEXES = forms.regexes("diagnose/lines")
 _LOADER = "torch/utils/data/"
@@ -66,7 +65,7 @@ def _no_store(solution: Solution, root: Claim) -> bool:
 
 def _fault(solution: Solution, root: Claim) -> str:
     ends = [endings.reported(root.event), *(solution.case.end_of(rank) for rank in solution.ranks)]
-    return next((end.signal for end in ends if end and end.signal in FAULTS), "")
+    return next((end.signal for end in ends if end and end.signal in endings.FAULTS), "")
 
 
 def _sizes(solution: Solution, root: Claim) -> str:
@@ -90,7 +89,7 @@ def _where(solution: Solution, root: Claim, verdict: Verdict) -> str | None:
     if root.pattern.category == "collective-mismatch" and (usual := _usual_place(solution, verdict)):
         return usual
     code, stacks_of = verdict["culprit"]["code"], [e.fields for e in root.events]
-    call = root.pattern.category in DIFFER
+    call = root.pattern.category in OF_THE_GROUP  # it distinguishes two waits of one function
     return fingerprint.frame(code, stacks_of, root.event.kind == "stack", call) if code else None
 
 
@@ -108,7 +107,7 @@ def _details(
     solution: Solution, root: Claim, verdict: Verdict, ranks: Sequence[Rank], kind: str, where: str | None
 ) -> Iterator[str]:
     category = root.pattern.category
-    if kind in FAULTS:
+    if kind in endings.FAULTS:
         yield from [] if where else _crashed_in(root)
     elif kind == STORE:
         yield from _reached(solution)
@@ -119,7 +118,9 @@ def _details(
     elif kind != SHM:
         yield from _words(solution, root)
     if category == "host-oom":
-        yield "of a group of processes" if _limited(root) else ""
+        # the limit of a cgroup was reached, and not that of the host
+        limited = "memory cgroup" in root.event.text.lower() or "MEMCG" in root.event.fields.get("reason", "")
+        yield "of a group of processes" if limited else ""
         yield "before the group formed" if _forming(solution) else ""
     if category == "hang" and _locked(solution, root, verdict):
         yield "a worker waits for a lock"
@@ -177,11 +178,6 @@ def _reached(solution: Solution) -> Iterator[str]:
         yield "no way there"
 
 
-def _limited(root: Claim) -> bool:
-    """Whether the limit of a cgroup was reached, and not that of the host."""
-    return "memory cgroup" in root.event.text.lower() or "MEMCG" in root.event.fields.get("reason", "")
-
-
 def _forming(solution: Solution) -> bool:
     """Whether other ranks still waited for the group: memory for the start is no leak."""
     return any(link.effect.pattern.category == "rendezvous" for link in solution.account.links)
@@ -192,10 +188,8 @@ def _locked(solution: Solution, root: Claim, verdict: Verdict) -> bool:
     if not any(_LOADER in file for file, _, _ in root.event.fields.get("frames", ())):
         return False
     parents = {str(pid) for pid in verdict["culprit"]["pids"]}
-    return any(
-        e.fields.get("ppid") in parents and "futex" in e.fields.get("wchan", "")
-        for e in solution.case.by_kind["process"]
-    )
+    children = (e.fields for e in solution.case.by_kind["process"] if e.fields.get("ppid") in parents)
+    return any("futex" in fields.get("wchan", "") for fields in children)
 
 
 def _collective(solution: Solution, root: Claim, verdict: Verdict, where: str | None) -> Iterator[str]:

@@ -6,17 +6,14 @@ healthy, and {"path": "rank0.log.bz2", "bytes": 33124, "reason": "read error ...
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from postmortem.model.contract.incident import Ledger, Skipped
-from postmortem.model.contract.verdict import Missing
 from postmortem.model.vocabulary import WINDOW
 
 NAMED = 5  # files
 OUR_OWN = "an internal error"
-AGAIN = ("interrupted", "took too long", "stopped after")  # the file is not at fault
 
 
 @dataclass(frozen=True)
@@ -50,31 +47,6 @@ class Unread:
         sentences = [f"{row['path']}: {str(row['reason']).rstrip('.')}." for row in self.rows[:NAMED]]
         more = len(self.rows) - NAMED
         return [*sentences, f"{more:,} more losses are in the ledger."] if more > 0 else sentences
-
-    def wanted(self) -> list[Missing]:
-        """The same files, whole, as missing evidence."""
-        lost = {str(row["path"]): str(row["reason"]) for row in self.rows}
-        return [_wanted(path, reason) for path, reason in lost.items() if OUR_OWN not in reason][:NAMED]
-
-
-def _wanted(path: str, reason: str) -> Missing:
-    if path == WINDOW:
-        return {
-            "what": "events in the time window",
-            "would_tell": "whether something failed in it",
-            "how": "choose --since and --until within the times of the logs, in UTC or with a time zone",
-        }
-    how = "copy it again from its source, and compare both with sha256sum"
-    if any(word in reason for word in AGAIN):
-        how = "analyze it again, by itself"
-    if "Permission denied" in reason:
-        how = f"chmod a+r {shlex.quote(path)}   as its owner, and analyze again"
-    why = reason.removeprefix("cannot be opened: ").rstrip(".")
-    return {
-        "what": f"{path}: {why[:1].lower()}{why[1:]}",
-        "would_tell": "whether the unread part contains a failure",
-        "how": how,
-    }
 
 
 def losses(ledger: Ledger, own: Iterable[str], others: Iterable[str]) -> Unread | None:

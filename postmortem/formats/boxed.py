@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from postmortem.formats import forms
 from postmortem.formats.excerpt import Line
+from postmortem.system import forms
 
 MESSAGE = 12  # lines of one broken message
 _REGEXES = forms.regexes("blocks/exceptions")

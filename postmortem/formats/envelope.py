@@ -13,11 +13,11 @@ import re
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from postmortem.formats import forms, marks, records, times
+from postmortem.formats import marks, records, times
 from postmortem.formats.style import COLUMNS, HOST, LABELS, NEAR, SRUN, Style, learn, rank_in
 from postmortem.model import Stamp
 from postmortem.model.digits import whole
-from postmortem.system import lazy
+from postmortem.system import forms, lazy
 
 
 class Envelope(NamedTuple):

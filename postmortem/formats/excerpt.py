@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
-from postmortem.formats import forms
 from postmortem.formats.envelope import Envelope, Style, clean, peel
 from postmortem.formats.marks import bare
 from postmortem.model import Event, Hit, Severity, Source, Stamp, Where, speaker_in
 from postmortem.model.details import Details
 from postmortem.privacy import cut
+from postmortem.system import forms
 
 CONTEXT = 5
 FRAMES = 60  # lines behind the begin of a stack: the user's own frame is below those of libraries

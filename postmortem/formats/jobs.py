@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from postmortem.formats import forms
 from postmortem.formats.sieve import Sieve
+from postmortem.system import forms
 
 _REGEXES = forms.regexes("formats/jobs")
 COMMAND = "command"  # the command that started the job

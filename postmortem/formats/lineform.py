@@ -11,8 +11,8 @@ import re
 from collections.abc import Set
 from functools import lru_cache
 
-from postmortem.formats import forms
 from postmortem.privacy import cut
+from postmortem.system import forms
 
 _REGEXES = forms.regexes("formats/lineforms")
 SHOWN = 80  # characters of a message in a sentence

@@ -13,13 +13,14 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
-from postmortem.formats import forms, times
+from postmortem.formats import times
 from postmortem.formats.marks import Facts
 from postmortem.formats.plain_json import without_surrogates
 from postmortem.formats.style import rank_in
 from postmortem.model import Stamp
 from postmortem.model.digits import number as to_number
 from postmortem.model.digits import whole
+from postmortem.system import forms
 
 _ROWS, _REGEXES = forms.rows("formats/records"), forms.regexes("formats/records")
 NAMES: dict[str, tuple[str, ...]] = {key: tuple(row["names"]) for key, row in _ROWS.items() if "names" in row}

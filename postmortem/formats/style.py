@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise
 
-from postmortem.formats import forms
 from postmortem.model.digits import whole, zeros
+from postmortem.system import forms
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from postmortem.formats import forms
 from postmortem.formats.excerpt import Excerpt, decode, document_event
 from postmortem.library import Signature
 from postmortem.model import Event, Source
 from postmortem.model.details import Details
 from postmortem.model.digits import whole
+from postmortem.system import forms
 
 OOM = Signature(":oom-tasks", r"oom-kill:constraint=CONSTRAINT_", after=0, before=16384)
 _REGEXES = forms.regexes("formats/excerpts")

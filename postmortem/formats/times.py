@@ -10,9 +10,9 @@ import calendar
 import re
 from functools import lru_cache
 
-from postmortem.formats import forms
 from postmortem.model import ClockKind, Stamp
 from postmortem.model.digits import uniform
+from postmortem.system import forms
 
 NO_YEAR = 1972
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")

@@ -278,11 +278,8 @@ class _Checked(Bytes):
     """A member's data; its checksum is compared at the end."""
 
     def __init__(self, inner: Bytes, checksum: int) -> None:
-        super().__init__()
-        self._inner, self._want, self._crc = inner, checksum, 0
-
-    def left(self) -> int:
-        return self._inner.left()
+        super().__init__(inner)
+        self._want, self._crc = checksum, 0
 
     def _pull(self, n: int) -> bytes:
         piece = self._inner.read(n)

@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 from postmortem.input.codecs import CODECS, Codec
 from postmortem.model import Skip
@@ -63,9 +63,10 @@ class Limits:
 
 
 class Bytes:
-    """A stream with `peek`. Subclasses implement `_pull`."""
+    """A stream with `peek`, made of `inner` if there is one. Subclasses implement `_pull`."""
 
-    def __init__(self) -> None:
+    def __init__(self, inner: Bytes | None = None) -> None:
+        self._inner = cast("Bytes", inner)
         self._ahead = b""
         self._failure: Incomplete | None = None
 
@@ -75,7 +76,7 @@ class Bytes:
 
     def left(self) -> int:
         """Return the number of stored bytes that were not taken yet."""
-        raise NotImplementedError
+        return self._inner.left()
 
     def peek(self, n: int) -> bytes:
         """Return the next n bytes, fewer at the end, without taking them."""
@@ -258,17 +259,14 @@ class Decoded(Bytes):
     """A compressed stream: members, frames or streams one after the other."""
 
     def __init__(self, inner: Bytes, form: str, budget: Budget, codec: Callable[[], Codec] | None = None) -> None:
-        super().__init__()
-        self._inner, self._form, self._budget = inner, form, budget
+        super().__init__(inner)
+        self._form, self._budget = form, budget
         self._single = codec is not None  # a zip member is one deflate stream, whatever follows it
         self._members = 1
         self._new = codec or CODECS[form]
         self._codec = self._new()
         self._unused = b""
         self._taken = self._out = self._fed_last = 0
-
-    def left(self) -> int:
-        return self._inner.left()
 
     def _pull(self, n: int) -> bytes:
         while True:
@@ -342,14 +340,10 @@ class Utf16(Bytes):
     """UTF-16 text as UTF-8. PowerShell's `>` and some Windows collectors write it, with a byte order mark or not."""
 
     def __init__(self, inner: Bytes, order: str) -> None:
-        super().__init__()
-        self._inner = inner
+        super().__init__(inner)
         self._decoder = codecs.getincrementaldecoder(f"utf-16-{order}")("backslashreplace")
         self._first = True
         self._done = False
-
-    def left(self) -> int:
-        return self._inner.left()
 
     def _pull(self, n: int) -> bytes:
         while not self._done:

@@ -305,6 +305,25 @@ class Event(NamedTuple):
     at: float | None = None  # the time on the job's one clock, filled in by align: the last two fields
     at_sigma: float = 0.0
 
+    @property
+    def line(self) -> int:
+        """The line of its log; 0 in a document without lines."""
+        return self.where.line or 0
+
+    @property
+    def end(self) -> int:
+        """The last line of its block."""
+        return self.where.end_line or self.line
+
+    @property
+    def place(self) -> tuple[str, int | None]:
+        """File and line."""
+        return self.where.source, self.where.line
+
+    def below(self, other: Event) -> bool:
+        """Whether it is below another event in the same log."""
+        return self.where.source == other.where.source and self.line > other.line
+
 
 _SPEAKERS: Mapping[str, Speaker] = {
     "agent": "launcher",

@@ -7,8 +7,11 @@ CATEGORIES = (
     "network", "rendezvous", "python-exception", "ddp-usage", "numerics", "storage", "checkpoint", "resource-limit",
     "environment", "scheduler", "external-signal", "peer-lost",
 )  # fmt: skip
+OF_PEERS = ("peer-lost", "rendezvous", "hang")  # complaints of a rank about others
+OF_THE_GROUP = ("collective-mismatch", "hang")  # one rank's line reports them, only a comparison finds the rank
 ROLES = ("cause", "symptom", "confirms", "context")
 SEVERITIES = ("fatal", "error", "warning", "info")
+LOUD = SEVERITIES[:2]
 STRENGTHS = ("stated", "compared", "ended", "silent")
 TELLS = (  # the meaning of a pattern's line for the reasoning over several ranks
     "exit",  # the launcher's report of one worker's end, by pid or local rank

@@ -18,6 +18,7 @@ from postmortem.model import Clock, Event, RankState, Source
 from postmortem.model.contract import incident as contract
 from postmortem.model.contract import processes as rows
 from postmortem.model.contract.verdict import Attempt
+from postmortem.model.vocabulary import LOUD
 from postmortem.say import headline
 
 MOST_RANKS, MOST_PROCESSES = 20_000, 1_024
@@ -84,7 +85,7 @@ def ranks(solution: Solution, collectives: Mapping[int, str]) -> list[contract.R
 def _symptoms(solution: Solution) -> dict[int, Claim]:
     """The complaint of each rank, loud ones before the report of a stop."""
     found: dict[int, Claim] = {}
-    for c in sorted(solution.claims, key=lambda c: c.pattern.severity not in ("fatal", "error")):
+    for c in sorted(solution.claims, key=lambda c: c.pattern.severity not in LOUD):
         if c.role == "symptom":
             for rank in c.ranks or solution.case.ranks_of(c.events):
                 found.setdefault(rank, c)

@@ -13,10 +13,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from postmortem.model.vocabulary import OF_THE_GROUP
+
 _CUT = re.compile(r"… \(\+\d")  # how a list or a text that is too long ends
 _SILENT = "no line in these logs is known to be its own"
 _UNKNOWN = "the cause is not in these logs"
-_OF_RANKS = ("collective-mismatch", "hang")  # failures that some ranks cause
 _REASONLESS = re.compile(r"printed no (?:reason|error)|without a reason")
 
 
@@ -38,7 +39,7 @@ def _grounds(document: Mapping[str, Any]) -> Iterator[str]:
         yield "healthy, with a category or a culprit"
     if _UNKNOWN in verdict["headline"] and culprit["ranks"]:
         yield f"the cause is not known, and ranks {culprit['ranks']} are culprits"
-    if verdict["confidence"] == "established" and verdict["category"] in _OF_RANKS and not any(culprit.values()):
+    if verdict["confidence"] == "established" and verdict["category"] in OF_THE_GROUP and not any(culprit.values()):
         yield "established, and no rank is at fault"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -11,6 +10,7 @@ from postmortem.align.years import YEARLESS_END
 from postmortem.diagnose import Diagnosis, blame, collective, confidence, order, traits
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.solution import Solution
 from postmortem.diagnose.stacks import stacks
 from postmortem.diagnose.wording import BROAD, INHERITED, capital, iso, sentence
@@ -99,7 +99,7 @@ def _moment(root: Claim | None) -> float | None:
 
 
 def _order(c: Claim) -> tuple[int, str, int]:
-    return ORDER.index(c.role), c.event.where.source, c.event.where.line or 0
+    return ORDER.index(c.role), c.event.where.source, c.event.line
 
 
 # ── the verdict ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -113,7 +113,7 @@ def _verdict(solution: Solution, evidence: Evidence) -> verdict.Verdict:
     if (stuck := collective.stuck_in(solution)) is not None:
         row["collective"] = stuck
     row |= _of_root(solution, solution.root, stuck) if solution.root else _rootless(solution)
-    lost = solution.lost.wanted() if solution.lost and row["confidence"] != "established" else []
+    lost = missing.of_unread(solution.lost) if solution.lost and row["confidence"] != "established" else []
     return cast(verdict.Verdict, row | {"missing": lost + row["missing"]})
 
 
@@ -237,16 +237,13 @@ def _announcement(case: Case, root: Claim) -> Event | None:
     if opened is None or root.event.fields.get("excepthook"):
         return None
     above = (root.event.where.source, opened - 1)
-    return next((e for e in case.of_kind("notice") if (e.where.source, e.where.line) == above), None)
+    return next((e for e in case.of_kind("notice") if e.place == above), None)
 
 
 def _by_pattern(claims: Sequence[Claim]) -> list[Claim]:
     """Symptoms of one pattern on many ranks are one row."""
-    groups: dict[str, list[Claim]] = defaultdict(list)
-    for c in claims:
-        groups[c.pattern.id].append(c)
     rows = []
-    for members in groups.values():
+    for members in grouped((c.pattern.id, c) for c in claims).values():
         first = min(members, key=lambda c: (c.at is None, c.at or 0.0))
         events = tuple(e for c in members for e in c.events)[:64]
         rows.append(replace(first, events=events, ranks=tuple(sorted({r for c in members for r in c.ranks}))))

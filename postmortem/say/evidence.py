@@ -26,7 +26,7 @@ class Evidence:
     def add(self, e: Event, pattern: str | None, about: Sequence[int] = ()) -> int | None:
         """The number of this line in the list; None where the list is full."""
         e = own_frame(e)
-        key = (e.where.source, e.where.line, e.text[:200])
+        key = (*e.place, e.text[:200])
         if key in self.index:
             return self.index[key]
         if len(self.items) >= MOST:
@@ -71,7 +71,7 @@ def own_frame(e: Event) -> Event:
     place = _frame(e)
     if place is None:
         return e._replace(context=e.context[: e.before + AROUND + 1])
-    where = e.where._replace(line=(e.where.line or 0) + place - e.before, file_line=None)
+    where = e.where._replace(line=e.line + place - e.before, file_line=None)
     low = max(0, place - AROUND)
     shown = e.context[low : place + AROUND + 1]
     return e._replace(where=where, text=e.context[place], context=shown, before=place - low)

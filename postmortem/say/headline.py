@@ -24,11 +24,11 @@ from postmortem.library import regexes
 from postmortem.library.titles import entitled, inside
 from postmortem.model import Event
 from postmortem.model.digits import number
+from postmortem.model.vocabulary import LOUD, OF_PEERS
 from postmortem.privacy import cut
 from postmortem.system import forms
 
 LIMIT = 105  # characters that a headline quotes
-OF_OTHERS = ("hang", "peer-lost", "rendezvous", "network")  # complaints of ranks about each other
 ELSEWHERE = " while the others waited in a collective"
 MANY = 6  # culprits of which the host is not named
 _REGEXES = forms.regexes("say/headline")
@@ -234,7 +234,7 @@ def _finished(case: Case) -> str:
 def _suffered(solution: Solution, root: Claim) -> str:
     """The effects on the ranks, where they complain about each other; else the line that represents the failure."""
     victims = _victims(solution)
-    if victims and root.pattern.category in OF_OTHERS:
+    if victims and root.pattern.category in (*OF_PEERS, "network"):
         return capital("; ".join(victims))
     detail = _detail(root)
     text = root.pattern.title.rstrip(".") + (f" ({detail})" if detail else "")
@@ -258,7 +258,7 @@ def _late_failures(solution: Solution) -> str:
 def _complaint(solution: Solution) -> str:
     """The first complaint of a failure without a cause, in plain words; empty where there is none."""
     found = [c for c in solution.claims if c.role in ("symptom", "confirms")]
-    loud = [c for c in found if c.pattern.severity in ("fatal", "error")] or [c for c in found if c.role == "symptom"]
+    loud = [c for c in found if c.pattern.severity in LOUD] or [c for c in found if c.role == "symptom"]
     if not loud:
         return "the only evidence is the stack of a process" if solution.case.of_kind("stack") else ""
     last = next((c for c in loud if c.event.fields.get("last_error")), None)

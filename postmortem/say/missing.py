@@ -12,7 +12,7 @@ Nothing is requested where a line states cause and culprit, nor evidence that is
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,19 +23,20 @@ from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT
 from postmortem.diagnose.endings import Ending
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.same import same_host
+from postmortem.diagnose.unread import NAMED, OUR_OWN, Unread
 from postmortem.diagnose.wording import DATED, listed, ranks_text
 from postmortem.model import Event
 from postmortem.model.collected import KERNEL_DMESG, KERNEL_JOURNAL, PREVIOUS, PY_SPY, SACCT, filled, shown
 from postmortem.model.contract.verdict import Collective, Missing
 from postmortem.model.digits import number, whole
+from postmortem.model.vocabulary import OF_THE_GROUP, WINDOW
 from postmortem.system import forms
 
 _TORCH = re.compile(r"(\d{1,6})\.(\d{1,6})")
 _ADDRESS = re.compile(r"(?<![\d.])(\d{1,3}(?:\.\d{1,3}){3})(?::\d|\]:\d|<\d)")
-FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL")  # of which the kernel logs a line
 LOADER = "torch/utils/data/"
-WAITED = ("hang", "collective-mismatch")
 LOST = ("peer-lost", "network", "hang")
 OWN = ("127.", "0.", "169.254.")  # a host's own addresses, and unassigned ones
 NEAR = 4  # hosts in a sentence
@@ -106,6 +107,24 @@ def of_healthy(case: Case) -> list[Missing]:
     return [_item("end")] if case.open_ended else []
 
 
+def of_unread(unread: Unread) -> list[Missing]:
+    """The files that were not read, whole."""
+    lost = {str(row["path"]): str(row["reason"]) for row in unread.rows}
+    return [_whole(path, reason) for path, reason in lost.items() if OUR_OWN not in reason][:NAMED]
+
+
+def _whole(path: str, reason: str) -> Missing:
+    words = (
+        ("Permission denied", "closed"),
+        ("interrupted", "late"),
+        ("took too long", "late"),
+        ("stopped after", "late"),
+    )
+    name = "window" if path == WINDOW else next((name for word, name in words if word in reason), "damaged")
+    why = reason.removeprefix("cannot be opened: ").rstrip(".")
+    return _item(name, path=path, quoted=shlex.quote(path), why=f"{why[:1].lower()}{why[1:]}")
+
+
 def _item(name: str, **parts: object) -> Missing:
     """A row of missing.yaml."""
     row = forms.rows("say/missing")[name]
@@ -117,14 +136,11 @@ def _peers(o: Open) -> Iterator[Missing]:
     """Logs of the other side of lost connections, where none of that host is here."""
     if o.category not in (*LOST, None) or (o.root is not None and o.root.ranks):
         return
-    complaints: dict[str, list[Event]] = defaultdict(list)
-    for c in o.claims:
-        if c.role == "symptom" and c.pattern.category in LOST:
-            for address in _ADDRESS.findall(c.event.text):
-                complaints[address].append(c.event)
+    lost = [c.event for c in o.claims if c.role == "symptom" and c.pattern.category in LOST]
+    complaints = grouped((address, e) for e in lost for address in _ADDRESS.findall(e.text))
     known = {s.host for s in o.case.sources.values() if s.host}
-    lost = [a for a in complaints if not a.startswith(OWN) and not any(same_host(a, h) for h in known)]
-    for address in sorted(lost, key=lambda a: (-len(complaints[a]), a))[:PEERS]:
+    others = [a for a in complaints if not a.startswith(OWN) and not any(same_host(a, h) for h in known)]
+    for address in sorted(others, key=lambda a: (-len(complaints[a]), a))[:PEERS]:
         first, n = complaints[address][0], len(complaints[address])
         reports = f"{n} lines report it" if n > 1 else "1 line reports it"
         yield _item("peers", address=address, reports=reports, first=first.where, window=_window(first))
@@ -143,7 +159,7 @@ def _may_be_the_kernels(o: Open) -> bool:
         return True
     if o.category == "external-signal":
         return o.end is not None and o.end.kind == "kill" and not (o.root and o.root.tells("killed"))
-    return o.category == "native-crash" and o.end is not None and o.end.signal in FAULTS
+    return o.category == "native-crash" and o.end is not None and o.end.signal in endings.FAULTS
 
 
 def _crash(o: Open) -> Iterator[Missing]:
@@ -189,7 +205,7 @@ def _window(e: Event) -> str:
 
 
 def _recorder(o: Open) -> Iterator[Missing]:
-    if o.category in WAITED and not o.case.at_hand("recorder") and not o.seen and not _left(o):
+    if o.category in OF_THE_GROUP and not o.case.at_hand("recorder") and not o.seen and not _left(o):
         yield _item("recorder", settings=recorder_settings(o.case.registry.torch))
 
 
@@ -219,7 +235,7 @@ def _left(o: Open) -> bool:
 
 
 def _batches(o: Open) -> Iterator[Missing]:
-    if o.category in WAITED and _left(o):
+    if o.category in OF_THE_GROUP and _left(o):
         yield _item("batches")
 
 

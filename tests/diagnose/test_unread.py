@@ -7,6 +7,7 @@ from typing import Any
 from conftest import table
 from postmortem.diagnose.unread import losses
 from postmortem.model.vocabulary import WINDOW
+from postmortem.say.missing import of_unread
 
 
 def row(path: str = "a.log", reason: str = "gz ends early.", size: int = 0, **more: Any) -> dict[str, Any]:
@@ -43,15 +44,15 @@ def test_the_extent_is_in_bytes_or_in_files() -> None:
 def test_the_first_five_losses_are_listed_and_requested() -> None:
     found = unread(*(row(f"{n}.log") for n in range(7)))
     assert found.told() == [*(f"{n}.log: gz ends early." for n in range(5)), "2 more losses are in the ledger."]
-    assert [item["what"] for item in found.wanted()] == [f"{n}.log: gz ends early" for n in range(5)]
+    assert [item["what"] for item in of_unread(found)] == [f"{n}.log: gz ends early" for n in range(5)]
     assert unread(row()).told() == ["a.log: gz ends early."] and len(unread(*[row()] * 5).told()) == 5
 
 
 def test_a_request_has_the_way_to_get_the_file() -> None:
     for reason, what, how in table("unread")["requests"]:
-        (item,) = unread(row("a b.log", reason)).wanted()
+        (item,) = of_unread(unread(row("a b.log", reason)))
         assert (item["what"], item["how"]) == (what, how)
         assert item["would_tell"] == "whether the unread part contains a failure"
-    assert unread(row(reason="an internal error in x.py:3")).wanted() == []
-    (window,) = unread(row(WINDOW, "no event since noon")).wanted()
+    assert of_unread(unread(row(reason="an internal error in x.py:3"))) == []
+    (window,) = of_unread(unread(row(WINDOW, "no event since noon")))
     assert window["what"] == "events in the time window" and "--since and --until" in window["how"]

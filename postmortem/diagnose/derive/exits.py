@@ -8,7 +8,7 @@ exitcode  : -15                             stopped by the launcher; from outsid
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from postmortem.diagnose import endings, liveness, order, topics
@@ -19,6 +19,7 @@ from postmortem.diagnose.wording import ranks_text
 from postmortem.formats.lineform import gist
 from postmortem.model import Event
 from postmortem.model.details import Details
+from postmortem.model.vocabulary import OF_PEERS
 
 PATTERNS = {
     "kill": "rank-exit-sigkill",
@@ -30,7 +31,6 @@ PATTERNS = {
 AFTER_ERROR = "rank-exit-after-error"
 ABOVE = 200  # lines between an error and the launcher's report of the exit
 NEXT = 4  # lines: so near even a complaint without the word error counts
-VICTIMS = ("hang", "peer-lost", "rendezvous")  # complaints about other ranks
 PATIENCE_S = 25.0  # torchrun kills what does not obey SIGTERM within 30 s
 
 
@@ -80,17 +80,17 @@ def _nameless_ends(case: Case, claims: Sequence[Claim], known: set[int]) -> set[
 
 def _nameless_errors(case: Case, claims: Sequence[Claim]) -> int:
     early = [c for c in claims if c.accuses and c.pattern.category == "rendezvous"]
-    lines = {(e.where.source, e.where.line) for c in early for e in c.events}
+    lines = {e.place for c in early for e in c.events}
     raised = [e for e in case.of_kind("exception") if case.rank_of(e) is None and liveness.uncaught(e)]
-    return sum((e.where.source, e.where.line) in lines for e in raised)
+    return sum(e.place in lines for e in raised)
 
 
 def _nameless_aborts(case: Case, claims: Sequence[Claim]) -> int:
     """How many processes without a rank aborted on an exception with a symptom as its message, right below."""
     symptoms = [c for c in claims if c.role == "symptom"]
-    above = {(c.event.where.source, (c.event.where.line or 0) - 1) for c in symptoms}
+    above = {(c.event.where.source, c.event.line - 1) for c in symptoms}
     aborts = [e for c in symptoms for e in c.events if "terminate called after" in e.text and case.rank_of(e) is None]
-    return sum((e.where.source, e.where.line) in above for e in aborts)
+    return sum(e.place in above for e in aborts)
 
 
 def _is_evidence(case: Case, rank: int, end: Ending, explained: bool) -> bool:
@@ -107,10 +107,9 @@ def _is_evidence(case: Case, rank: int, end: Ending, explained: bool) -> bool:
 
 def _claim(case: Case, rank: int, end: Ending, event: Event, claims: Sequence[Claim]) -> list[Claim]:
     host = event.fields.get("host") or event.host or case.registry.host_of.get(rank)
-    counters = [
-        e for e in (*case.of_kind("counter"), *case.telling("oom-count")) if host in (None, e.host) or not e.host
-    ]
-    full = counters[:1] if case.ended("kill") == [rank] else []
+    counters = (*case.of_kind("counter"), *case.telling("oom-count"))
+    here = [e for e in counters if host in (None, e.host) or not e.host]
+    full = here[:1] if case.ended("kill") == [rank] else []
     p = case.library.get("rank-killed-in-full-cgroup" if full else PATTERNS[end.kind])
     if p is None:
         return []
@@ -130,7 +129,7 @@ def _with_error(case: Case, c: Claim, claims: Sequence[Claim]) -> Claim:
     text = error.fields.get("line") or gist(error.text)
     known = next((x.pattern.stands_for or x.pattern.category or "" for x in here), "")
     category = known or topics.of(text) or p.category
-    if category in VICTIMS:
+    if category in OF_PEERS:
         return c
     fields: Details = {**error.fields, "line": text}
     if "exitcode" in c.event.fields:
@@ -143,7 +142,7 @@ def _error_above(case: Case, report: Event, ranks: Sequence[int]) -> Event | Non
     """The last error in the lines above, with no work below it."""
     near = _lines_above(case, report, ranks)
     others = {x.where for x in case.by_source[report.where.source] if _is_about_others(case, x)}
-    own = [x for x in near if x.where not in others and _is_error(case, x, report.where.line or 0)]
+    own = [x for x in near if x.where not in others and _is_error(case, x, report.line)]
     last = max(own, key=lambda x: x.where, default=None)
     worked_on = last and any(x.kind in ("worked", "progress") and x.where >= last.where for x in near)
     return None if worked_on else last
@@ -151,8 +150,8 @@ def _error_above(case: Case, report: Event, ranks: Sequence[int]) -> Event | Non
 
 def _lines_above(case: Case, report: Event, ranks: Sequence[int]) -> list[Event]:
     """The events close above a report of these ranks, and of no other rank."""
-    end = report.where.line or 0
-    near = [x for x in case.by_source[report.where.source] if 0 < end - (x.where.line or 0) <= ABOVE]
+    end = report.line
+    near = [x for x in case.by_source[report.where.source] if 0 < end - x.line <= ABOVE]
     return [x for x in near if case.rank_of(x) in (*ranks, None)]
 
 
@@ -166,7 +165,7 @@ def _is_error(case: Case, x: Event, end: int) -> bool:
     """Whether a line reports an error; right above the end a complaint without the word counts, too."""
     if x.fields.get("wrapper"):
         return False
-    if x.kind == "notice" and end - (x.where.line or 0) <= NEXT:
+    if x.kind == "notice" and end - x.line <= NEXT:
         return True
     return x.kind == "exception" or x.fields.get("cries", False) or case.library.get(x.pattern) is not None
 
@@ -199,19 +198,16 @@ def _before_all_others(case: Case, end: Ending, report: Event) -> bool:
 def _forced(case: Case, end: Ending) -> bool:
     """Whether the launcher itself sent SIGKILL to a rank that did not obey SIGTERM: a stuck victim or culprit."""
     event = end.stated_by
-    if event is None or event.pid not in set(_killed_by_launcher(case, event)):
+    asked = {e.fields["pid"] for e in case.telling("asks") if "pid" in e.fields and _lasted(e, event)}
+    if event is None or event.pid not in asked.union(e.fields.get("pid") for e in case.telling("forces")):
         return False
     case.note(f"{event.where}: the launcher itself sent SIGKILL to pid {event.pid}, after SIGTERM")
     return True
 
 
-def _killed_by_launcher(case: Case, event: Event) -> Iterator[int | None]:
-    for e in case.telling("forces"):
-        yield e.fields.get("pid")
-    for e in case.telling("asks"):
-        pid = e.fields.get("pid")
-        if pid is not None and event.at is not None and e.at is not None and event.at - e.at > PATIENCE_S:
-            yield pid
+def _lasted(asked: Event, end: Event | None) -> bool:
+    """Whether a process ended so late after a request to stop that its launcher killed it."""
+    return end is not None and end.at is not None and asked.at is not None and end.at - asked.at > PATIENCE_S
 
 
 # ── ends without a rank ─────────────────────────────────────────────────────────────────────────────────────
@@ -276,7 +272,7 @@ def _job_went_on(case: Case, c: Claim) -> bool:
 def _after_the_job(case: Case, c: Claim) -> bool:
     """Whether it is below the final message of a whole run that went well: a script cleans up."""
     last = liveness.last_finish(case, c.event.where.source)
-    below = last is not None and liveness.below(c.event, last) and liveness.surely_finished(last)
+    below = last is not None and c.event.below(last) and liveness.surely_finished(last)
     return below and c.tells("end") and not c.ranks and liveness.all_done(case)
 
 
@@ -286,25 +282,16 @@ def _unaccounted(case: Case, c: Claim, end: Ending, accused: Sequence[Claim]) ->
     if end.kind == "stop" and any(_may_precede(e, c.event) for e in case.telling("asks")):
         return False
     complaints = [x for x in accused if not x.event.fields.get("wrapper") and not _is_stop_after(x, c, end)]
-    if end.kind == "crash" and complaints and all(_is_below(x, c) or _lost_peer(x, end) for x in complaints):
+    lost = "peer-lost" if end.signal != "SIGABRT" else ""  # it may follow from such a complaint
+    if end.kind == "crash" and all(x.event.below(c.event) or x.pattern.category == lost for x in complaints):
         return True  # they follow from the crash, whichever was reported first
     return not complaints or _only_silent_rank(case, c, end, accused)
-
-
-def _lost_peer(x: Claim, end: Ending) -> bool:
-    """Whether a complaint follows from the loss of a peer; SIGABRT may follow from such a complaint."""
-    return x.pattern.category == "peer-lost" and end.signal != "SIGABRT"
 
 
 def _is_stop_after(x: Claim, c: Claim, end: Ending) -> bool:
     """Whether Slurm ended a step below the report of a task that failed by itself."""
     own = end.code > 0 and end.kind != "stop"
-    return own and x.tells("stop") and x.speaker != "launcher" and _is_below(x, c)
-
-
-def _is_below(x: Claim, c: Claim) -> bool:
-    a, b = x.event.where, c.event.where
-    return a.source == b.source and (a.line or 0) > (b.line or 0)
+    return own and x.tells("stop") and x.speaker != "launcher" and x.event.below(c.event)
 
 
 def _may_precede(a: Event, b: Event) -> bool:

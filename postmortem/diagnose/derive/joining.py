@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs.rank_rows import MOST, make
+from postmortem.diagnose.derive.hangs.rank_rows import MOST
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import ranks_text
-from postmortem.formats import forms
 from postmortem.model import Event
+from postmortem.system import forms
 
 ALIVE = ("line", "identity", "progress", "exception")
 START = ("line", "identity")
@@ -54,10 +56,16 @@ class Meeting:
         """Ranks that complain. Until a group exists torch prints no `[rank0]:` before a traceback: on a common console
         these are the ranks that exited with code 1, if there are as many as tracebacks."""
         named = self.case.ranks_of(self.complaints)
-        lines = {(e.where.source, e.where.line) for e in self.complaints if self.case.rank_of(e) is None}
-        raised = [e for e in self.case.of_kind("exception") if (e.where.source, e.where.line) in lines]
+        lines = {e.place for e in self.complaints if self.case.rank_of(e) is None}
+        raised = [e for e in self.case.of_kind("exception") if e.place in lines]
         left = {r for r in self.case.ended("own") if self.case.ends[r].code == 1} - named
         return named | left if len(left) == sum(map(liveness.uncaught, raised)) else named
+
+    @cached_property
+    def starts(self) -> dict[int, float]:
+        """When each rank started, where that is known."""
+        times = ((r, moment(e)) for r, events in self.case.by_rank.items() for e in events if e.kind in START)
+        return {r: min(known) for r, known in grouped((r, at) for r, at in times if at is not None).items()}
 
     @cached_property
     def outside(self) -> dict[int, Event]:
@@ -70,11 +78,8 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     """At most one claim about ranks that did not join, best evidence first. Empty unless a store or a rendezvous
     complained."""
     meeting = Meeting(case, claims, [c.event for c in claims if c.tells("join-wait") and c.accuses])
-    for step in STEPS if meeting.complaints else (_counted, _store_not_opened):
-        claim = step(meeting)
-        if claim is not None:
-            return [claim]
-    return []
+    steps = STEPS if meeting.complaints else (_counted, _store_not_opened)
+    return list(islice(filter(None, (step(meeting) for step in steps)), 1))
 
 
 def _counted(m: Meeting) -> Claim | None:
@@ -90,7 +95,7 @@ def _counted(m: Meeting) -> Claim | None:
     if {e.fields.get("joined") for e in complaints} != {len(came)} or not 0 < len(missing) <= max(1, world // 2):
         return None
     because = f"{len(came)} of {world} ranks joined; {ranks_text(missing)} did not"
-    return make(m.case, "rank-never-joined", missing, complaints, because)
+    return m.case.claim("rank-never-joined", missing, complaints, because)
 
 
 def _store_not_opened(m: Meeting) -> Claim | None:
@@ -101,12 +106,12 @@ def _store_not_opened(m: Meeting) -> Claim | None:
     busy = m.case.finished | m.case.ranks_of(m.case.of_kind("progress")) | {*m.case.ended("kill", "crash", "own")}
     if not peers or set(m.outside) != peers or 0 not in m.present - accused - busy:
         return None
-    last = max((e for e in m.case.by_rank[0] if e.kind in ALIVE), key=lambda e: e.where.line or 0)
+    last = max((e for e in m.case.by_rank[0] if e.kind in ALIVE), key=lambda e: e.line)
     gave_up = min((at for e in m.outside.values() if (at := moment(e)) is not None), default=float("inf"))
     if _REGEXES["about-the-group"].search(last.text) or (moment(last) or 0.0) > gave_up:
         return None
     because = f"rank 0 fell silent before it opened the store; {ranks_text(peers)} looked for it until the timeout"
-    return make(m.case, "rank-stuck-before-init", [0], [last, *m.outside.values()], because)
+    return m.case.claim("rank-stuck-before-init", [0], [last, *m.outside.values()], because)
 
 
 def _twice(m: Meeting) -> Claim | None:
@@ -121,7 +126,7 @@ def _twice(m: Meeting) -> Claim | None:
     starts = sorted(first.values(), key=lambda e: (e.at is None, e.at_sigma, e.at or 0.0))
     because = f"two processes started as {ranks_text(twice)}"
     because += f", and none as {ranks_text(m.missing)}" if m.missing else ""
-    return make(m.case, "rank-started-twice", [*twice, *m.missing], [*starts, *m.complaints], because)
+    return m.case.claim("rank-started-twice", [*twice, *m.missing], [*starts, *m.complaints], because)
 
 
 def _separate(stems: set[str]) -> bool:
@@ -131,17 +136,13 @@ def _separate(stems: set[str]) -> bool:
 
 def _started_after_timeout(m: Meeting) -> Claim | None:
     """A client that started after the others had given up."""
-    times = [(r, moment(e)) for r, events in m.case.by_rank.items() for e in events if e.kind in START]
-    starts: dict[int, float] = {}
-    for rank, at in times:
-        if at is not None:
-            starts[rank] = min(at, starts.get(rank, at))
+    starts = m.starts
     for rank, e in m.outside.items():
         others = max((at for r, at in starts.items() if r != rank), default=None)
         if rank and rank in starts and others is not None and _too_late(m, e, starts[rank], others):
             begun = [x for x in m.case.by_rank[rank] if x.kind in START][:1]
             because = f"rank {rank} started {starts[rank] - others:.0f} s after the others, which had timed out"
-            return make(m.case, "rank-joined-late", [rank], [*begun, e, *m.complaints], because)
+            return m.case.claim("rank-joined-late", [rank], [*begun, e, *m.complaints], because)
     return None
 
 
@@ -167,7 +168,7 @@ def _larger_world(m: Meeting) -> Claim | None:
     unknown = ", ".join(map(str, sorted(set(awaited.values()))))
     wait = "it waited" if len(awaited) == 1 else "they waited"
     because = f"{wait} for rank {unknown}, which {ranks_text(met)} did not expect"
-    return make(m.case, "world-sizes-differ", awaited, proof, because)
+    return m.case.claim("world-sizes-differ", awaited, proof, because)
 
 
 def _had_joined(e: Event) -> bool:
@@ -188,7 +189,7 @@ def _no_store(m: Meeting) -> Claim | None:
         return None
     places = sorted({f"{e.fields.get('address')}:{e.fields.get('port')}" for e in m.outside.values()})
     because = f"{ranks_text(m.outside)} could not reach a store at {', '.join(places)}; {ranks_text(met)} joined one"
-    return make(m.case, "rank-found-no-store", m.outside, [*m.outside.values(), *m.complaints], because)
+    return m.case.claim("rank-found-no-store", m.outside, [*m.outside.values(), *m.complaints], because)
 
 
 def _first_of_group(m: Meeting) -> Claim | None:
@@ -202,7 +203,7 @@ def _first_of_group(m: Meeting) -> Claim | None:
     waiting = ranks_text(m.case.ranks_of(c.event for c in waits))
     because = f"{waiting} waited for NCCL's id from {ranks_text(absent)}, which did not enter the first collective"
     last = [e for e in m.case.by_rank[absent[0]] if e.kind in ALIVE][-1:]
-    return make(m.case, "rank-never-arrived", absent, [*last, *(c.event for c in waits)], because)
+    return m.case.claim("rank-never-arrived", absent, [*last, *(c.event for c in waits)], because)
 
 
 def _stuck(m: Meeting) -> Claim | None:
@@ -215,9 +216,9 @@ def _stuck(m: Meeting) -> Claim | None:
     last: list[Event] = []
     for r in stuck:
         lines = [e for e in m.case.by_rank[r] if e.kind in ("line", "notice")]
-        last += sorted(lines, key=lambda e: e.where.line or 0)[-1:]
+        last += sorted(lines, key=lambda e: e.line)[-1:]
     because = f"{ranks_text(stuck)} started but never joined the store, where {ranks_text(m.waiting)} waited"
-    return make(m.case, "rank-stuck-before-init", stuck, [*last, *m.complaints], because)
+    return m.case.claim("rank-stuck-before-init", stuck, [*last, *m.complaints], because)
 
 
 def _never_came(m: Meeting) -> Claim | None:
@@ -227,7 +228,7 @@ def _never_came(m: Meeting) -> Claim | None:
         return None
     came = f"{m.world - len(m.missing)} of {m.world} ranks waited in the store"
     because = f"{came}; {ranks_text(m.missing)} left no line"
-    return make(m.case, "rank-never-joined", m.missing, m.complaints, because)
+    return m.case.claim("rank-never-joined", m.missing, m.complaints, because)
 
 
 STEPS: tuple[Callable[[Meeting], Claim | None], ...] = (

@@ -12,10 +12,9 @@ from collections.abc import Sequence, Set
 from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs.rank_rows import make
-from postmortem.formats import forms
 from postmortem.formats.lineform import shape
 from postmortem.model import Event, Where
+from postmortem.system import forms
 
 BEHIND = 4  # lines that a shell or a trap may still print after the error
 ENOUGH = 3  # lines of one wait: fewer may be a compilation
@@ -33,7 +32,7 @@ def derive(case: Case, claims: list[Claim]) -> list[Claim]:
     if not found:
         return []
     e, name = min(found, key=lambda end: end[1] != "log-ends-with-error")
-    made = make(case, name, (), [e], f"the log ends at {e.where}")
+    made = case.claim(name, (), [e], f"the log ends at {e.where}")
     return [made] if made else []
 
 
@@ -41,28 +40,21 @@ def _end(case: Case, source: str, benign: Set[Where]) -> tuple[Event, str] | Non
     """The last line of one log that reports a failure, and the pattern's name."""
     worked = liveness.last_line(case, source)
     lines = [e for e in case.by_source[source] if e.kind in ("line", "notice") and e.speaker != "kernel"]
-    end = max((_line(e) * (e.kind == "line") for e in lines), default=0)
-    last = [e for e in lines if _line(e) > max(end - BEHIND - 1, worked)]
+    end = max((e.line * (e.kind == "line") for e in lines), default=0)
+    last = [e for e in lines if e.line > max(end - BEHIND - 1, worked)]
     errors = [e for e in _unanswered(last) if e.where not in benign]
     if errors:
         return max(errors, key=lambda e: e.where), "log-ends-with-error"
-    waits = [e for e in last if _line(e) == end and _repeats(e, lines)]
+    waits = [e for e in last if e.line == end and _repeats(e, lines)]
     return (waits[0], "log-ends-in-retries") if waits else None
-
-
-def _line(e: Event) -> int:
-    return e.where.line or 0
 
 
 def _repeats(final: Event, lines: Sequence[Event]) -> bool:
     """Whether the last line announces another try, as several before it."""
-    form = shape(final.text)
-    if final.kind != "line":
+    if final.kind != "line" or not _REGEXES["again"].search(final.text):
         return False
-    return (
-        bool(_REGEXES["again"].search(final.text))
-        and len({e.where.line for e in lines if shape(e.text) == form}) >= ENOUGH
-    )
+    form = shape(final.text)
+    return len({e.line for e in lines if shape(e.text) == form}) >= ENOUGH
 
 
 def _unanswered(last: Sequence[Event]) -> list[Event]:

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs.rank_rows import make, odd_one_out
+from postmortem.diagnose.derive.hangs.rank_rows import odd_one_out
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import ranks_text
-from postmortem.formats import forms
 from postmortem.model import Event
 from postmortem.model.digits import whole
+from postmortem.system import forms
 
 MOST = 600  # characters of a message
 _REGEXES = forms.regexes("diagnose/lines")
@@ -41,9 +42,7 @@ def odd(e: Event) -> Odd | None:
         return None
     if not rows:
         return _named(e)
-    groups: dict[str, list[int]] = {}
-    for rank, value, *_ in rows:
-        groups.setdefault(value, []).append(rank)
+    groups = grouped((value, rank) for rank, value, *_ in rows)
     ranks, majority = odd_one_out(groups)
     if not majority:
         return None
@@ -58,7 +57,7 @@ def _named(e: Event) -> Odd | None:
     m = _REGEXES["rank-statement"].search(text)
     if m is None or len(set(_REGEXES["rank-number"].findall(text))) != 1 or whole(m["rank"]) == e.rank:
         return None
-    row = (whole(m["rank"]), m["value"].strip(" ,;."), e.where.line or 0, e.where.file_line, e.text)
+    row = (whole(m["rank"]), m["value"].strip(" ,;."), e.line, e.where.file_line, e.text)
     return Odd((whole(m["rank"]),), row)
 
 
@@ -75,7 +74,7 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
         if listed.usual:
             because = f"{ranks_text((rank,))} has {value} in the exception's list, most ranks have {listed.usual}"
         pattern = "ranks-list-other-shapes" if listed.sizes else "ranks-list-other-values"
-        made = make(case, pattern, listed.ranks, [shown, e], because)
+        made = case.claim(pattern, listed.ranks, [shown, e], because)
         if made is not None:
             found[listed.ranks] = made
     return list(found.values())

@@ -8,12 +8,11 @@ The last line of every rank needs a stamp: a progress bar may have gone on witho
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 from postmortem.diagnose.case import RANK_LOGS, Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs.rank_rows import make
+from postmortem.diagnose.grouped import grouped
 from postmortem.model import Event
 
 QUIET_S = 1800.0  # an evaluation or a checkpoint can take many minutes
@@ -39,7 +38,7 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     because = f"no rank printed a line in the last {_duration(silence)}"
     because += f"; before that, up to step {step}, a step took {_duration(pace)}" if step else ""
     final, *others = sorted(last, key=_at, reverse=True)
-    made = make(case, "job-stood-still", (), [final, end, *others[:3]], because)
+    made = case.claim("job-stood-still", (), [final, end, *others[:3]], because)
     return [made] if made else []
 
 
@@ -61,23 +60,20 @@ def _end(case: Case, claims: Sequence[Claim]) -> Event | None:
 
 def _last_lines(case: Case) -> list[Event]:
     """The last line of every writer in each log."""
-    latest: dict[Writer, Event] = {}
-    for e in case.of_kind("line", "progress", "notice", "finished"):
-        rank = case.rank_of(e)
-        if e.source_kind in RANK_LOGS or (e.source_kind == "agent" and rank is not None):
-            known = latest.setdefault((e.where.source, rank), e)
-            if (e.where.line or 0) >= (known.where.line or 0):
-                latest[e.where.source, rank] = e
-    return list(latest.values())
+    printed = ((e, case.rank_of(e)) for e in case.of_kind("line", "progress", "notice", "finished"))
+    of_writers = grouped(
+        ((e.where.source, rank), e)
+        for e, rank in printed
+        if e.source_kind in RANK_LOGS or (e.source_kind == "agent" and rank is not None)
+    )
+    return [max(reversed(own), key=lambda e: e.line) for own in of_writers.values()]
 
 
 def _seconds_a_step(case: Case) -> float | None:
     """Seconds that a step took on the slowest rank; None where no rank counts its steps."""
-    counted: dict[Writer, list[tuple[int, float]]] = defaultdict(list)
-    for e in case.of_kind("progress"):
-        step = e.fields.get("step")
-        if step is not None and e.at is not None:
-            counted[e.where.source, e.rank].append((step, e.at))
+    timed = ((e, e.fields.get("step"), e.at) for e in case.of_kind("progress"))
+    marks = (((e.where.source, e.rank), (n, at)) for e, n, at in timed if n is not None and at is not None)
+    counted = grouped(marks)
     spans = [(min(marks), max(marks)) for marks in counted.values()]
     paces = [(ended - began) / (last - first) for (first, began), (last, ended) in spans if last > first]
     return max((pace for pace in paces if pace > 0), default=None)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.rules.view import Defeat, View
-from postmortem.formats import forms
 from postmortem.library import regexes
+from postmortem.model.vocabulary import LOUD, OF_PEERS
+from postmortem.system import forms
 
-LOUD = ("fatal", "error")
-COMPLAINTS = ("peer-lost", "network", "hang", "rendezvous", "collective-mismatch")  # of ranks about others
+COMPLAINTS = (*OF_PEERS, "network", "collective-mismatch")  # of ranks about others
 WEAKER = ("native-crash", "python-exception", "environment")
 WAITED = ("hang", "rendezvous", "network")
 AT_ONCE_S = 0.2  # ranks print the NaN of one step within this time
@@ -25,7 +26,7 @@ def peers_lost_before(view: View) -> Iterator[Defeat]:
         e = claim.event
         rank = view.case.rank_of(e)
         loss = losses.get((rank, e.where.source)) if rank is not None else _all_lost(view, claim, losses)
-        if loss is None or (e.where.line or 0) <= (loss.event.where.line or 0):
+        if loss is None or e.line <= loss.event.line:
             continue
         weaker = WEAKER if loss.role == "cause" else WEAKER + WAITED
         # an aborted all_gather_object allocates whatever its unsent sizes happen to be
@@ -42,19 +43,15 @@ def _all_lost(view: View, claim: Claim, losses: Losses) -> Claim | None:
     own = [c for c in found if c is not None]
     if claim.pattern.category != "native-crash" or len(own) < len(found):
         return None
-    return max(own, key=lambda c: c.event.where.line or 0, default=None)
+    return max(own, key=lambda c: c.event.line, default=None)
 
 
 def _first_losses(view: View) -> Losses:
     """The first complaint of every rank in each of its logs."""
-    first: dict[tuple[int | None, str], Claim] = {}
-    for c in view.claims:
-        e = c.event
-        if c.accuses and c.pattern.category in COMPLAINTS and c.speaker != "kernel" and not _about_a_service(c):
-            known = first.setdefault((view.case.rank_of(e), e.where.source), c)
-            if (e.where.line or 0) < (known.event.where.line or 0):
-                first[view.case.rank_of(e), e.where.source] = c
-    return first
+    found = [c for c in view.claims if c.accuses and c.pattern.category in COMPLAINTS and c.speaker != "kernel"]
+    own = ((c, c.event) for c in found if not _about_a_service(c))
+    in_logs = grouped(((view.case.rank_of(e), e.where.source), c) for c, e in own)
+    return {place: min(claims, key=lambda c: c.event.line) for place, claims in in_logs.items()}
 
 
 def _about_a_service(claim: Claim) -> bool:
@@ -74,11 +71,8 @@ def nan_that_spread(view: View) -> Iterator[Defeat]:
     times = [c.event.at for _, c in nans if c.event.at is not None]
     for at, claim in nans:
         e = claim.event
-        if steps:
-            first = e.fields.get("step") == min(steps)
-        else:
-            first = not times or (e.at is not None and e.at <= min(times) + AT_ONCE_S)
-        if not first:
+        in_time = not times or (e.at is not None and e.at <= min(times) + AT_ONCE_S)
+        if not (e.fields.get("step") == min(steps) if steps else in_time):
             yield Defeat(at, "symptom", "NaN spreads with the gradients")
 
 

@@ -11,7 +11,7 @@ JobID           JobName  Partition    Account  AllocCPUS      State ExitCode
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from postmortem.diagnose import liveness
@@ -22,8 +22,8 @@ from postmortem.diagnose.explain import declared
 from postmortem.diagnose.rules.aftermath import COMPLAINTS
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.same import same_host
-from postmortem.formats import forms
 from postmortem.model import Event, Where
+from postmortem.system import forms
 
 _REGEXES = forms.regexes("diagnose/lines")
 GPU = ("gpu-hardware", "gpu-fault")
@@ -57,19 +57,15 @@ def _of_unknown_process(c: Claim) -> bool:
 
 def joined(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     """Kernel claims about processes of unknown pid get the one rank with an end that fits: containers have pids of their own."""
-    out = []
-    for c in claims:
-        if _of_unknown_process(c) and is_program(c.event) and not outside(case, c.event):
-            if (rank := _only_killed(case, c.event)) is not None:
-                why = "no pid matches (containers have their own); the process name matches, and this rank fell silent"
-                c = replace(c, ranks=(rank,), because=why)
-            elif (rank := _only_unknown(case, c.event)) is not None:
-                why = f"the pids of all other ranks are known, and rank {rank} printed nothing after the kill"
-                c = replace(c, ranks=(rank,), because=why)
-            elif (rank := _parent(case, c.event)) is not None:
-                c = replace(c, ranks=(rank,), because=f"the process was a child of rank {rank}, which reported its end")
-        out.append(c)
-    return out
+    mine = [_of_unknown_process(c) and is_program(c.event) and not outside(case, c.event) for c in claims]
+    return [_joined(case, c) if own else c for c, own in zip(claims, mine, strict=True)]
+
+
+def _joined(case: Case, c: Claim) -> Claim:
+    for way, because in JOINS:
+        if (rank := way(case, c.event)) is not None:
+            return replace(c, ranks=(rank,), because=because.format(rank=rank))
+    return c
 
 
 def _only_killed(case: Case, e: Event) -> int | None:
@@ -113,6 +109,13 @@ def _near(e: Event, x: Event) -> bool:
     return e.at is None or x.at is None or abs(e.at - x.at) <= NEAR_S + 3 * (e.at_sigma + x.at_sigma)
 
 
+JOINS: tuple[tuple[Callable[[Case, Event], int | None], str], ...] = (
+    (_only_killed, "no pid matches (containers have their own); the process name matches, and this rank fell silent"),
+    (_only_unknown, "the pids of all other ranks are known, and rank {rank} printed nothing after the kill"),
+    (_parent, "the process was a child of rank {rank}, which reported its end"),
+)
+
+
 def unknown_process(view: View) -> Iterator[Defeat]:
     """The pids of most ranks are known, and this one is none of them; or another line on a fault of a GPU names a rank's
     process. The pid of an Xid 13 may be that of any process that was running when the interrupt came."""
@@ -143,11 +146,8 @@ def in_another_cgroup(view: View) -> Iterator[Defeat]:
 
 def _strange_rows(case: Case) -> set[Where]:
     """Rows about several jobs, where nothing shows which is this one."""
-    rows = {
-        e.where: m[1]
-        for e in case.of_kind("pattern")
-        if e.source_kind == "scheduler" and (m := _REGEXES["job-row"].match(e.text)) is not None
-    }
+    tables = [e for e in case.of_kind("pattern") if e.source_kind == "scheduler"]
+    rows = {e.where: m[1] for e in tables if (m := _REGEXES["job-row"].match(e.text)) is not None}
     return set(rows) if len(set(rows.values())) > 1 and not _own_numbers(case, rows) else set()
 
 
@@ -156,9 +156,7 @@ def _own_numbers(case: Case, rows: Mapping[Where, str]) -> set[str]:
     tables = {where.source for where in rows}
     found: set[str] = set()
     for path in set(case.sources) - tables:
-        found |= set(_REGEXES["job-number"].findall(path)) | (
-            set(_REGEXES["number"].findall(path)) & set(rows.values())
-        )
+        found |= {*_REGEXES["job-number"].findall(path)} | ({*_REGEXES["number"].findall(path)} & {*rows.values()})
     own = (e for e in case.of_kind("pattern") if e.where.source not in tables and e.fields.get("job_id"))
     return found | {e.fields["job_id"] for e in own}
 
@@ -183,12 +181,8 @@ def _is_complaint(case: Case, c: Claim) -> bool:
 
 def _after_the_end(case: Case, claim: Claim) -> bool:
     """Whether a scheduler ended a job that had reported its end: it hung at its exit."""
-    at = claim.event.at
-    return (
-        claim.speaker != "kernel"
-        and at is not None
-        and all(e.at is not None and at > e.at for e in case.of_kind("finished"))
-    )
+    at, ends = claim.event.at, [e.at for e in case.of_kind("finished")]
+    return claim.speaker != "kernel" and at is not None and all(end is not None and at > end for end in ends)
 
 
 # ── causes that nothing links to this job ───────────────────────────────────────────────────────────────────
@@ -248,13 +242,8 @@ def _confirmed(case: Case, c: Claim, own: Sequence[Claim]) -> bool:
     causes = [x for x in own if x.role == "cause" and not x.pattern.derived and x.pattern.category not in COMPLAINTS]
     if causes:
         return any(declared(c, x) or (_akin(x, c) and x.pattern.family == "gpu-fault") for x in causes)
-    if (
-        c.pattern.category == "host-oom"
-        and not _REGEXES["job-row"].match(c.event.text)
-        and _some_rank_killed(case, own)
-    ):
-        return True
-    return any(_akin(x, c) for x in own)
+    killed = c.pattern.category == "host-oom" and not _REGEXES["job-row"].match(c.event.text)
+    return any(_akin(x, c) for x in own) or (killed and _some_rank_killed(case, own))
 
 
 def _some_rank_killed(case: Case, own: Sequence[Claim]) -> bool:

@@ -8,11 +8,11 @@ from dataclasses import replace
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import log_ends
-from postmortem.diagnose.rules.aftermath import LOUD
 from postmortem.diagnose.rules.foreign import is_program
 from postmortem.diagnose.rules.reading import is_transport
 from postmortem.library import regexes
 from postmortem.model import Event
+from postmortem.model.vocabulary import LOUD
 
 
 def promoted(case: Case, claims: Sequence[Claim]) -> list[Claim]:
@@ -21,8 +21,7 @@ def promoted(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     messages = [] if caused else _last_messages(case, claims)
     out = []
     for c in claims:
-        because = _why(case, c, claims)
-        if because:
+        if because := _why(case, c, claims):
             case.note(f"{c.pattern.id} at {c.event.where} counts as cause: {because}")
             c = replace(c, role="cause", because=because)
         elif c in messages:
@@ -47,7 +46,7 @@ def _last_messages(case: Case, claims: Sequence[Claim]) -> list[Claim]:
 
 
 def _worked_below(case: Case, e: Event) -> bool:
-    below = [x for x in case.by_source[e.where.source] if (x.where.line or 0) > (e.where.line or 0)]
+    below = [x for x in case.by_source[e.where.source] if x.below(e)]
     return any(x.kind in ("progress", "finished") and case.rank_of(x) in (case.rank_of(e), None) for x in below)
 
 
@@ -113,7 +112,7 @@ def _is_last(case: Case, c: Claim) -> bool:
     if c.pattern.if_last != "once":
         return False
     if c.pattern.restored_by:
-        return not case.seen(c.pattern.restored_by)
+        return not case.by_pattern[c.pattern.restored_by]
     own = case.by_source[e.where.source]
     last = any(x.kind == "line" and x.fields.get("last") and x.where == e.where for x in own)
     return last and not any(x.where > e.where for x in own)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import rank_lists
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.wording import ranks_text
-from postmortem.formats import forms
 from postmortem.privacy import cut
+from postmortem.system import forms
 
 _REGEXES = forms.regexes("diagnose/lines")
 FAR = 40  # lines of a message below its head
@@ -74,9 +74,7 @@ def abort_of_a_collective(view: View) -> Iterator[Defeat]:
 def opens_a_message(view: View) -> Iterator[Defeat]:
     """The head of a message yields to its text: a result code of NCCL to `Last error:`, an uncaught C++ exception to
     its what(), a list of ranks to the reason of each."""
-    at: dict[tuple[str, int], list[Claim]] = defaultdict(list)
-    for claim in view.claims:
-        at[claim.event.where.source, claim.event.where.line or 0].append(claim)
+    at = grouped(((c.event.where.source, c.event.line), c) for c in view.claims)
     for number, claim in view.numbered("cause"):
         head = claim.event.where
         for line in range(FAR):

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from postmortem.diagnose import endings, liveness
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.rules.aftermath import COMPLAINTS
 from postmortem.diagnose.rules.view import Defeat, View
-from postmortem.formats import forms
 from postmortem.model import Event
 from postmortem.model.digits import number
 from postmortem.privacy import cut
+from postmortem.system import forms
 
 _REGEXES = forms.regexes("diagnose/lines")
 NEAR = 60  # lines: c10d's warning with its C++ frames is above the agent's traceback
@@ -58,11 +59,8 @@ def _ended_a_thread(view: View, claim: Claim) -> bool:
     """Whether an exception ended a thread of a rank for which others then waited until a timeout: the rank worked on
     with what the thread had prepared."""
     waited = view.case.ranks_of(c.event for c in view.claims if c.tells("wait"))
-    return (
-        _first_function(claim.event) == "_bootstrap_inner"
-        and bool(waited and claim.ranks)
-        and waited.isdisjoint(claim.ranks)
-    )
+    others = bool(waited and claim.ranks) and waited.isdisjoint(claim.ranks)
+    return others and _first_function(claim.event) == "_bootstrap_inner"
 
 
 def _rank_that_continues(case: Case, claim: Claim) -> int | None:
@@ -76,33 +74,32 @@ def _sign_of_work(case: Case, e: Event, rank: int | None) -> Event | None:
     final message below an exception that ended the process is its shell's, unless only a good run prints it."""
     gave_up = _first_timeout(case, e) if e.fields.get("frames") else math.inf
     for x in liveness.after(case, e, rank):
-        if (x.where.line or 0) > gave_up and case.rank_of(x) is None:
+        if x.line > gave_up and case.rank_of(x) is None:
             continue
         if not liveness.uncaught(e) or liveness.surely_finished(x) or (x.kind == "worked" and _far_below(x, e)):
             return x
-    tried_again = (
-        _REGEXES["overcome"].search(e.text) and not _REGEXES["gave-up"].search(e.text) and not e.fields.get("opened")
-    )
-    return _line_below(case, e, rank) if tried_again and case.unharmed(rank) else None
+    return _line_below(case, e, rank) if _is_tried_again(e) and case.unharmed(rank) else None
+
+
+def _line_below(case: Case, e: Event, rank: int | None) -> Event | None:
+    below = (x for x in case.by_source[e.where.source] if x.kind == "line" and x.below(e))
+    return next((x for x in below if rank is None or case.rank_of(x) in (rank, None)), None)
 
 
 def _first_timeout(case: Case, e: Event) -> float:
     """The line below an exception at which others give up waiting. What a writer without a rank prints then is no sign
     that the exception was handled: torch aborts the collective, and each rank gets one step further."""
-    waits = (
-        x.where.line or 0 for x in case.telling("wait") if x.where.source == e.where.source and liveness.below(x, e)
-    )
-    return min(waits, default=math.inf)
+    return min((x.line for x in case.telling("wait") if x.below(e)), default=math.inf)
 
 
-def _line_below(case: Case, e: Event, rank: int | None) -> Event | None:
-    below = (x for x in case.by_source[e.where.source] if x.kind == "line" and liveness.below(x, e))
-    return next((x for x in below if rank is None or case.rank_of(x) in (rank, None)), None)
+def _is_tried_again(e: Event) -> bool:
+    given_up = _REGEXES["gave-up"].search(e.text) or e.fields.get("opened")
+    return not given_up and _REGEXES["overcome"].search(e.text) is not None
 
 
 def _far_below(x: Event, e: Event) -> bool:
     """Whether it is a server's answer, or progress that cannot be another rank's last step."""
-    return x.fields.get("by") == "answer" or (x.where.line or 0) - (e.where.line or 0) >= FAR
+    return x.fields.get("by") == "answer" or x.line - e.line >= FAR
 
 
 def _ended_a_rank(case: Case, e: Event) -> bool:
@@ -111,12 +108,8 @@ def _ended_a_rank(case: Case, e: Event) -> bool:
     raised = [x for x in case.of_kind("exception") if x.source_kind != "agent" and not x.fields.get("reported_by")]
     named = case.ranks_of(raised)
     silent = _failed_with_a_code(case) - named - ({None} if named else set())
-    here = [
-        x.where.line or 0
-        for x in raised
-        if x.where.source == e.where.source and x.rank is None and not re.search("ChildFailed|CalledProcess", x.text)
-    ]
-    return bool(silent) and e.kind == "pattern" and (e.where.line or 0) >= max(here, default=0)
+    nameless = [x for x in raised if x.rank is None and not re.search("ChildFailed|CalledProcess", x.text)]
+    return bool(silent) and e.kind == "pattern" and not any(x.below(e) for x in nameless)
 
 
 def _failed_with_a_code(case: Case) -> set[int | None]:
@@ -138,7 +131,7 @@ def finite_again(view: View) -> Iterator[Defeat]:
 def _finite_loss(case: Case, e: Event) -> Event | None:
     """The last progress line of the same writer, if it is far below and its loss is finite."""
     own = [x for x in case.by_source[e.where.source] if x.kind == "progress" and x.rank == e.rank]
-    last = max((x for x in own if "loss" in x.fields), key=lambda x: x.where.line or 0, default=None)
+    last = max((x for x in own if "loss" in x.fields), key=lambda x: x.line, default=None)
     try:
         finite = last is not None and math.isfinite(float(last.fields["loss"]))
     except ValueError:
@@ -164,8 +157,8 @@ def _first_function(e: Event) -> str:
 
 
 def _wrote_on(case: Case, e: Event) -> bool:
-    end = e.where.end_line or e.where.line or 0
-    lines = (x for x in case.by_source[e.where.source] if x.kind == "line" and (x.where.line or 0) > end)
+    end = e.end
+    lines = (x for x in case.by_source[e.where.source] if x.kind == "line" and x.line > end)
     return any(not liveness.is_bar(x) for x in lines)
 
 
@@ -173,8 +166,8 @@ def _logged_below_error(case: Case, e: Event) -> bool:
     """Whether the line above the traceback, or above the first of a chain, has a level below ERROR."""
     opened = e.fields.get("opened") or 0
     above = [x for x in case.by_source[e.where.source] if x.kind == "exception" and x.fields.get("chained")]
-    for x in sorted(above, key=lambda x: -(x.where.line or 0)):
-        if 0 < opened - (x.where.end_line or x.where.line or 0) <= CHAIN:
+    for x in sorted(above, key=lambda x: -x.line):
+        if 0 < opened - x.end <= CHAIN:
             opened = x.fields.get("opened") or 0
     heads = [x for x in case.by_source[e.where.source] if x.kind == "notice" and x.where.line == opened - 1]
     return any(_REGEXES["below-error"].search(x.text) for x in heads)
@@ -183,7 +176,7 @@ def _logged_below_error(case: Case, e: Event) -> bool:
 def job_done(view: View) -> Iterator[Defeat]:
     """A run of which every log reports the end got over the failures above."""
     for at, claim, bye in _in_finished_runs(view):
-        if not liveness.below(claim.event, bye) and (liveness.surely_finished(bye) or not _final(claim)):
+        if not claim.event.below(bye) and (liveness.surely_finished(bye) or not _final(claim)):
             yield Defeat(at, "context", f"the run finished after it ({bye.where})")
 
 
@@ -196,25 +189,20 @@ def while_leaving(view: View) -> Iterator[Defeat]:
             may_follow = not any(map(claim.tells, ("end", "exit", "wait")))  # who waits until a timeout is not leaving
         # a rank that died in a collective of the program had not finished: another rank did
         at_work = claim.event.fields.get("excepthook") and claim.event.fields.get("collective") not in (None, "barrier")
-        if may_follow and not at_work and liveness.surely_finished(bye) and liveness.below(claim.event, bye):
+        if may_follow and not at_work and liveness.surely_finished(bye) and claim.event.below(bye):
             yield Defeat(at, "context", f"the run had finished ({bye.where}), and the processes were exiting")
 
 
 def at_exit_barrier(view: View) -> Iterator[Defeat]:
     """A store that an agent of torchrun loses while it waits for the other agents: it enters that barrier only after its
     own workers have succeeded, and whoever hosts the store may exit first (elastic/agent/server/api.py)."""
-    ends: dict[str, list[int]] = {}
-    for _, claim in view.numbered():
-        if claim.pattern.category == "peer-lost" and _function_in(claim.event, "_exit_barrier"):
-            ends.setdefault(claim.event.where.source, []).append(claim.event.where.line or 0)
+    lost = [c.event for c in view.claims if c.pattern.category == "peer-lost"]
+    waits = (e for e in lost if any(frame[2] == "_exit_barrier" for frame in e.fields.get("frames", ())))
+    ends = grouped((e.where.source, e.line) for e in waits)
     for at, claim in view.numbered("cause", "symptom"):
-        e, lost = claim.event, {claim.pattern.category, claim.pattern.stands_for} & {"peer-lost", "network"}
-        if lost and any(abs((e.where.line or 0) - line) <= NEAR for line in ends.get(e.where.source, ())):
+        e, of_peers = claim.event, {claim.pattern.category, claim.pattern.stands_for} & {"peer-lost", "network"}
+        if of_peers and any(abs(e.line - line) <= NEAR for line in ends[e.where.source]):
             yield Defeat(at, "context", "the agent waited for the others to exit after its own workers had succeeded")
-
-
-def _function_in(e: Event, name: str) -> bool:
-    return any(frame[2] == name for frame in e.fields.get("frames", ()))
 
 
 def _in_finished_runs(view: View) -> Iterator[tuple[int, Claim, Event]]:
@@ -248,7 +236,7 @@ def restored(view: View) -> Iterator[Defeat]:
     cluster's list of events the later line decides in any case."""
     failed = [c for c in view.claims if c.accuses and not c.pattern.restored_by]
     for at, claim in view.numbered("cause", "symptom"):
-        e, later = claim.event, view.case.seen(claim.pattern.restored_by)
-        end = next((x for x in later if x.where.source == e.where.source and liveness.below(x, e)), None)
+        e, later = claim.event, view.case.by_pattern[claim.pattern.restored_by]
+        end = next((x for x in later if x.where.source == e.where.source and x.below(e)), None)
         if end is not None and (claim.speaker == "cluster" or not failed):
             yield Defeat(at, "context", f"it passed: {end.where}")

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from postmortem.formats import forms
 from postmortem.privacy.assigned import secret_key
 from postmortem.reading.distinct import Once
+from postmortem.system import forms
 
 Values = dict[str, set[int | None]]  # a value, and the ranks that print it
 Named = Mapping[str, Values]

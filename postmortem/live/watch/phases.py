@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from postmortem.formats import forms
+from postmortem.system import forms
 
 START = "start"  # before the first step
 LIMIT = 300  # characters of a line

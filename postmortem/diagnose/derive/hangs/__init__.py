@@ -9,6 +9,7 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs import comparisons, library_reports, watchdogs
 from postmortem.diagnose.derive.hangs.rank_rows import Table, table
+from postmortem.model.vocabulary import OF_THE_GROUP
 
 STEPS: tuple[Callable[[Table], Claim | None], ...] = (  # the best evidence first
     library_reports.fingerprints,
@@ -36,7 +37,7 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     rows = table(case, claims)
     if not _some_rank_waits(rows):
         return []
-    found = [(n, step(rows)) for n, step in enumerate(STEPS)]
+    found = ((n, step(rows)) for n, step in enumerate(STEPS))
     return [replace(_with_last_lines(rows, claim), step=n) for n, claim in found if claim is not None]
 
 
@@ -49,6 +50,6 @@ def _with_last_lines(table: Table, claim: Claim) -> Claim:
 
 def _some_rank_waits(table: Table) -> bool:
     """Whether a rank complains of its peers, or the stacks of ranks that have not finished were taken."""
-    hang = any(c.accuses and c.pattern.category in ("hang", "collective-mismatch") for c in table.claims)
+    hang = any(c.accuses and c.pattern.category in OF_THE_GROUP for c in table.claims)
     waits = any(row.complaint or row.lost for row in table.rows.values())
     return hang or waits or table.stacked or bool(table.case.of_kind("recorder"))

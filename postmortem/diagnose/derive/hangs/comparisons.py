@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from postmortem.diagnose.case import PROOF
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT, PROOF, Place, Row, Table, at_odds, odd_one_out
+from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT, Place, Row, Table, at_odds, odd_one_out
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import capital, listed, ranks_text
-from postmortem.formats import forms
 from postmortem.formats.lineform import message, shape
 from postmortem.model import Event
+from postmortem.system import forms
 
 WORK = (  # (part of a file's path, activity of a stack with such a frame)
     ("torch/utils/data/", "stuck loading data"),
@@ -62,7 +64,7 @@ def _elsewhere(table: Table, stacked: Mapping[int, Event], outside: Sequence[int
     children = [e for e in table.case.of_kind("stack") if e.fields.get("child") and table.case.rank_of(e) in outside]
     proof = [*(stacked[r] for r in outside), *children]
     because = f"{', '.join(places)} while the others waited in a collective"
-    return table.make("rank-never-arrived", outside, proof, because)
+    return table.case.claim("rank-never-arrived", outside, proof, because)
 
 
 def _activity(e: Event) -> str:
@@ -84,17 +86,13 @@ def _code(e: Event) -> str:
 
 def _different_places(table: Table, places: Mapping[int, Place], proof: Mapping[int, Event]) -> Claim | None:
     """Ranks that wait in another call than most."""
-    groups: dict[Place, list[int]] = defaultdict(list)
-    for r, place in places.items():
-        groups[place].append(r)
+    groups = grouped((place, r) for r, place in places.items())
     if len(groups) < 2:
         return None
     odd, majority = _odd(places, groups)
-    shown = "; ".join(
-        f"{ranks_text(ranks)} waited in {where} ({code})" for (where, code), ranks in sorted(groups.items())
-    )
+    waited = (f"{ranks_text(ranks)} waited in {call} ({code})" for (call, code), ranks in sorted(groups.items()))
     events = [proof[r] for r in sorted(places, key=lambda r: r not in odd)]
-    return table.make("ranks-in-different-collectives", odd, events, at_odds(odd, majority, shown))
+    return table.case.claim("ranks-in-different-collectives", odd, events, at_odds(odd, majority, "; ".join(waited)))
 
 
 def _odd(places: Mapping[int, Place], groups: Mapping[Place, list[int]]) -> tuple[list[int], bool]:
@@ -121,8 +119,8 @@ def code(table: Table) -> Claim | None:
         return _different_places(table, placed, table.proofs)
     verb = "was" if len(outside) == 1 else "were"
     because = f"{ranks_text(outside)} {verb} at {placed[outside[0]][1]} while the others waited in a collective"
-    complaints = [table.rows[r].complaint for r in table.waiting]
-    return table.make("rank-never-arrived", outside, [*(table.rows[r].stack for r in outside), *complaints], because)
+    proof = [*(table.rows[r].stack for r in outside), *(table.rows[r].complaint for r in table.waiting)]
+    return table.case.claim("rank-never-arrived", outside, proof, because)
 
 
 def equal_sizes(table: Table) -> Claim | None:
@@ -136,7 +134,7 @@ def equal_sizes(table: Table) -> Claim | None:
         return None
     ((call, at),) = places
     because = f"{ranks_text(elsewhere)} was in a different collective than the others, which waited in {call} ({at})"
-    return table.make("ranks-in-different-collectives", elsewhere, [*sizes, *others], because)
+    return table.case.claim("ranks-in-different-collectives", elsewhere, [*sizes, *others], because)
 
 
 def _of_one_size(e: Event | None) -> bool:
@@ -160,9 +158,9 @@ def left(table: Table) -> Claim | None:
     complaints = [table.rows[r].proof for r in waiting]
     if len(gone) > len(waiting) and len(gone) + len(waiting) == len(table.rows):
         because = f"{ranks_text(waiting)} entered a collective after {ranks_text(gone)} {how}"
-        return table.make("ranks-in-different-collectives", waiting, [*complaints, *ends], because)
+        return table.case.claim("ranks-in-different-collectives", waiting, [*complaints, *ends], because)
     because = f"{ranks_text(gone)} {how} while {ranks_text(waiting)} still waited in a collective"
-    return table.make("rank-left-early", gone, [*ends, *complaints], because)
+    return table.case.claim("rank-left-early", gone, [*ends, *complaints], because)
 
 
 def _unlisted(table: Table) -> list[int]:
@@ -181,16 +179,10 @@ def asked_to_stop(table: Table) -> Claim | None:
     """The only rank that reports that it was asked to stop, where all others lost it: who stops a job asks all."""
     asked = {r: c.event for c in table.claims if c.tells("asked") and (r := table.case.rank_of(c.event)) is not None}
     lost = [r for r, row in table.rows.items() if row.lost is not None]
-    if (
-        len(asked) != 1
-        or not lost
-        or table.case.ends
-        or set(asked) | set(lost) != set(table.rows)
-        or set(asked) & set(lost)
-    ):
+    if len(asked) != 1 or not lost or table.case.ends or sorted([*asked, *lost]) != sorted(table.rows):
         return None
     because = f"{ranks_text(asked)} reported that it was asked to stop, and {ranks_text(lost)} lost the connection"
-    return table.make("rank-was-stopped", asked, [*asked.values(), *(table.rows[r].lost for r in lost)], because)
+    return table.case.claim("rank-was-stopped", asked, [*asked.values(), *(table.rows[r].lost for r in lost)], because)
 
 
 # ── silence ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -208,7 +200,7 @@ def silence(table: Table) -> Claim | None:
     where = f" (it was at {_code(stack)})" if stack else ""
     proof = [row.stack or row.last for row in rows] + [table.rows[r].proof for r in table.complaining]
     because = f"{others} reported an error, {ranks_text(suspects)} did not{where}"
-    return table.make("rank-never-arrived", suspects, proof, because)
+    return table.case.claim("rank-never-arrived", suspects, proof, because)
 
 
 def _vanished(table: Table, rows: Sequence[Row], effect: str) -> Claim | None:
@@ -218,15 +210,15 @@ def _vanished(table: Table, rows: Sequence[Row], effect: str) -> Claim | None:
     error = _last_error(rows[0]) if len(rows) == 1 else None
     if error is not None:
         because = f"{ranks_text(ranks)} logged `{message(error.text)}`, and {effect}"
-        return table.make("rank-gave-up", ranks, [error, *proof], because)
+        return table.case.claim("rank-gave-up", ranks, [error, *proof], because)
     last = rows[0].last_lines if len(rows) == 1 else []
     after = f" after `{message(last[0].text)}`" if last else ""
-    return table.make("rank-vanished", ranks, proof, f"{ranks_text(ranks)} fell silent{after}, and {effect}")
+    return table.case.claim("rank-vanished", ranks, proof, f"{ranks_text(ranks)} fell silent{after}, and {effect}")
 
 
 def _last_error(row: Row) -> Event | None:
     """A rank's last line where that is an error of its own, and not a supervisor's report of its end."""
-    last = max(row.lines, key=lambda e: e.where.line or 0, default=None)
+    last = max(row.lines, key=lambda e: e.line, default=None)
     if last is None or not (last.fields.get("cries") and last.fields.get("last")):
         return None
     report = row.end.stated_by if row.end is not None else None
@@ -281,10 +273,9 @@ def came_after_timeout(table: Table) -> Claim | None:
     if lost.at is not None and gave_up and lost.at + 2 * lost.at_sigma + 1.0 < min(gave_up):
         return None
     proof = [*row.last_lines[:1], lost, *(table.rows[r].complaint for r in table.waiting)]
-    because = (
-        f"rank {row.rank} entered after {ranks_text(table.waiting)} had timed out, and found the connection closed"
-    )
-    return table.make("rank-never-arrived", [row.rank], proof, because)
+    waiting = ranks_text(table.waiting)
+    because = f"rank {row.rank} entered after {waiting} had timed out, and found the connection closed"
+    return table.case.claim("rank-never-arrived", [row.rank], proof, because)
 
 
 def busy_rank0(table: Table) -> Claim | None:
@@ -298,7 +289,7 @@ def busy_rank0(table: Table) -> Claim | None:
         if bar is not None:
             where = f" in collective {e.fields['seq']}" if "seq" in e.fields else ""
             because = f"rank 0 was still busy when rank {table.case.rank_of(e)} timed out{where}"
-            return table.make("rank0-still-busy", [0], [bar, e], because)
+            return table.case.claim("rank0-still-busy", [0], [bar, e], because)
     return None
 
 
@@ -307,7 +298,7 @@ def _bar_above(e: Event) -> Event | None:
     nearby = [*e.context[: e.before], e.text]
     for i in range(len(nearby) - 1, -1, -1):
         if _REGEXES["progress-bar"].search(nearby[i].split("[E ")[0].split("[rank")[0]):
-            where = e.where._replace(line=(e.where.line or 0) - (len(nearby) - 1 - i), end_line=None)
+            where = e.where._replace(line=e.line - (len(nearby) - 1 - i), end_line=None)
             return e if i == e.before else e._replace(where=where, text=nearby[i], rank=None, context=(), before=0)
     return None
 
@@ -323,23 +314,21 @@ def lowest_step(table: Table) -> Claim | None:
     if low[0] in table.case.ended("kill") and not table.waiting:
         return None  # no rank waited until a timeout: this one is behind because it was killed
     because = f"rank {low[0]} was at step {steps[low[0]]}; all others were at step {common}"
-    return table.make("rank-behind", low, [table.rows[low[0]].last], because)
+    return table.case.claim("rank-behind", low, [table.rows[low[0]].last], because)
 
 
 def odd_notice(table: Table) -> Claim | None:
     """A warning that one rank alone printed while it still worked: often the only trace of a swallowed exception."""
-    by_shape: dict[str, dict[int, Event]] = defaultdict(dict)
-    for e in table.case.of_kind("notice"):
-        rank = table.case.rank_of(e)
-        if rank is not None and not _REGEXES["about-peers"].search(e.text):
-            by_shape[shape(e.text)].setdefault(rank, e)
-    lone = [next(iter(found.items())) for found in by_shape.values() if len(found) == 1]
-    ranks = {rank for rank, _ in lone}
+    case = table.case
+    notices = [e for e in case.of_kind("notice") if not _REGEXES["about-peers"].search(e.text)]
+    forms_ = grouped((shape(e.text), e) for e in notices if case.rank_of(e) is not None).values()
+    lone = [printed[0] for printed in forms_ if len(case.ranks_of(printed)) == 1]
+    ranks = case.ranks_of(lone)
     if len(ranks) != 1 or sum(bool(row.lines) for row in table.rows.values()) < 2:
         return None
-    events = sorted((e for _, e in lone), key=lambda e: (e.at or 0.0, e.where.line or 0))[:3]
+    events = sorted(lone, key=lambda e: (e.at or 0.0, e.line))[:3]
     because = f"only {ranks_text(ranks)} logged `{message(events[0].text)}`"
-    return table.make("odd-warning-on-one-rank", ranks, events, because)
+    return table.case.claim("odd-warning-on-one-rank", ranks, events, because)
 
 
 # ── all ranks wait alike ────────────────────────────────────────────────────────────────────────────────────
@@ -358,14 +347,14 @@ def alike(table: Table) -> Claim | None:
     proof = [row.complaint or row.stack for row in rows]
     if call == "recv":
         because = f"{everyone} waited in recv ({codes}), and none sent"
-        return table.make("ranks-all-receive", [], proof, capital(because))
+        return table.case.claim("ranks-all-receive", [], proof, capital(because))
     hosts = _hosts(table)
     if call in SAME_SIZE and len(hosts) > 1 and len({row.step for row in rows} - {None}) < 2:
         between = listed(hosts) if len(hosts) < 4 else f"{len(hosts)} hosts"
-        made = table.make("hosts-cut-off", [], proof, f"No data passed between {between}: {everyone} {where}")
+        made = table.case.claim("hosts-cut-off", [], proof, f"No data passed between {between}: {everyone} {where}")
         return made and replace(made, strength="silent")
     because = f"{everyone} {where}: none was missing or late, and none had exited"
-    return table.make("all-ranks-stuck", [], proof, capital(because))
+    return table.case.claim("all-ranks-stuck", [], proof, capital(because))
 
 
 def _common_call(table: Table) -> str | None:

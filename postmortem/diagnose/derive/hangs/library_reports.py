@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -10,13 +10,14 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs import recorder
 from postmortem.diagnose.derive.hangs.rank_rows import Table, at_odds, odd_one_out
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.observe import numbers
 from postmortem.diagnose.wording import ranks_text
-from postmortem.formats import forms
 from postmortem.formats.lineform import gist
 from postmortem.model import Event
 from postmortem.model.digits import whole
 from postmortem.privacy import cut
+from postmortem.system import forms
 
 _REGEXES = forms.regexes("diagnose/lines")
 
@@ -25,14 +26,14 @@ def fingerprints(table: Table) -> Claim | None:
     """TORCH_DISTRIBUTED_DEBUG=DETAIL: each rank prints its own fingerprint and the first peer's that differs. With
     tensors of different dimensions the peer's half is garbage (torch ProcessGroupWrapper.cpp)."""
     own: dict[int, Event] = {}
-    groups: dict[str, list[int]] = defaultdict(list)
+    prints: dict[int, str] = {}
     peers = Counter[int]()
     for e in table.case.telling("announces"):
-        m = _REGEXES["fingerprint"].search(e.text)
-        peers.update([whole(m["peer"])] if m and m["peer"] else [])
-        if m and whole(m["rank"]) not in own:
-            own[whole(m["rank"])] = e
-            groups[cut(m["print"], 300).split(", TensorDeviceTypes")[0]].append(whole(m["rank"]))
+        if m := _REGEXES["fingerprint"].search(e.text):
+            peers.update([whole(m["peer"])] if m["peer"] else [])
+            own.setdefault(whole(m["rank"]), e)
+            prints.setdefault(whole(m["rank"]), cut(m["print"], 300).split(", TensorDeviceTypes")[0])
+    groups = grouped((text, r) for r, text in prints.items())
     if not own or (len(own) == 1 and len(peers) != 1):
         return None
     odd = _odd(table, groups, peers, sorted(own))
@@ -40,7 +41,7 @@ def fingerprints(table: Table) -> Claim | None:
         return None
     proof = [own[r] for r in sorted(own, key=lambda r: r not in odd)]
     because = at_odds(odd, set(odd) != set(own), _differences(groups))
-    return table.make("ranks-in-different-collectives", odd, proof, because)
+    return table.case.claim("ranks-in-different-collectives", odd, proof, because)
 
 
 def _odd(table: Table, groups: Mapping[str, list[int]], peers: Counter[int], own: Sequence[int]) -> list[int]:
@@ -75,7 +76,7 @@ def recorded(table: Table) -> Claim | None:
     if reading is None:
         return None
     proof = [dumps[r] for r in dict.fromkeys([*reading.odd, *reading.group]) if r in dumps]
-    made = table.make(reading.pattern, reading.odd, proof, reading.because)
+    made = table.case.claim(reading.pattern, reading.odd, proof, reading.because)
     return made if reading.sure or made is None else replace(made, strength="silent")
 
 
@@ -85,5 +86,5 @@ def desync_report(table: Table) -> Claim | None:
         named = numbers(e.fields.get("ranks", ""))
         if named and table.case.rank_of(e) not in named:
             because = f"torch's desync report states `{cut(gist(e.text), 110)}`"
-            return table.make("rank-never-arrived", named, [e], because)
+            return table.case.claim("rank-never-arrived", named, [e], because)
     return None

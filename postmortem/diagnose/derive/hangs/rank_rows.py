@@ -13,12 +13,12 @@ from typing import Any
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.endings import Ending
+from postmortem.diagnose.processes import WRITTEN
 from postmortem.diagnose.wording import ranks_text
-from postmortem.formats import forms
 from postmortem.model import Event
+from postmortem.system import forms
 
 MOST = 65536  # ranks that are compared
-PROOF = 64  # events of one claim
 LAST_LINES = 3
 DYING_S = 2.0  # a launcher notices the end of a rank up to two seconds late
 POINT_TO_POINT = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
@@ -59,7 +59,7 @@ class Row:
     def last_lines(self) -> list[Event]:
         """Its last ordinary line in each of its files, latest first."""
         ordinary = [e for e in self.lines if not e.fields.get("first") and not _REGEXES["trouble"].search(e.text)]
-        return sorted(ordinary, key=lambda e: (e.at or 0.0, e.where.line or 0), reverse=True)[:LAST_LINES]
+        return sorted(ordinary, key=lambda e: (e.at or 0.0, e.line), reverse=True)[:LAST_LINES]
 
     @property
     def place(self) -> Place | None:
@@ -131,31 +131,39 @@ class Table:
         """Whether every rank of the job is in these logs."""
         return self.world is not None and set(self.rows) == set(range(self.world))
 
-    def make(self, pattern: str, ranks: Iterable[int], events: Iterable[Event | None], because: str) -> Claim | None:
-        return make(self.case, pattern, ranks, events, because)
-
 
 def table(case: Case, claims: Sequence[Claim]) -> Table:
     """The row of every rank of the job, from its events and from the claims about it."""
-    rows = {r: Row(r, case.end_of(r)) for r in case.registry.ranks[:MOST]}
-    deaths = [end.stated_by for r in case.ended("kill", "crash", "own") if (end := case.ends[r]).stated_by is not None]
-    death = min(deaths, key=lambda e: (e.at is None, e.at or 0.0), default=None)
+    ends = (case.ends[r].stated_by for r in case.ended("kill", "crash", "own"))
+    death = min(filter(None, ends), key=lambda e: (e.at is None, e.at or 0.0), default=None)
     gave_up = case.ranks_of(c.event for c in claims if c.tells("wait"))
-    for e in case.events:
-        rank = case.rank_of(e)
-        if rank is not None and not (e.kind == "stack" and _while_dying(e, death, gave_up)):
-            row = rows.setdefault(rank, Row(rank, case.end_of(rank)))
-            _add_event(row, e)
-            _add_line(row, e)
+    rows = {}
+    for r in dict.fromkeys((*case.registry.ranks[:MOST], *case.by_rank)):
+        own = [e for e in case.by_rank.get(r, ()) if e.kind != "stack" or not _while_dying(e, death, gave_up)]
+        rows[r] = _row(r, case.end_of(r), own)
     for c in claims:
         rank = case.rank_of(c.event)
-        if c.accuses and c.speaker != "kernel" and rank in rows:
+        if rank in rows and c.accuses and c.speaker != "kernel":
             _add_claim(rows[rank], c)
     if not any(c.tells("wait") for c in claims):
-        for row in rows.values():
-            _drop_count(row)
+        _drop_counts(rows.values())
     _add_nameless(case, rows)
     return Table(case, claims, rows)
+
+
+def _row(rank: int, end: Ending | None, own: Sequence[Event]) -> Row:
+    """What the events of a rank show."""
+    written = [e for e in own if e.kind in WRITTEN]
+    return Row(
+        rank,
+        end,
+        next((e for e in written if _REGEXES["cut-complaint"].match(e.text)), None),
+        stack=next((e for e in own if e.kind == "stack" and not e.fields.get("child")), None),
+        step=max((e.fields["step"] for e in written if "step" in e.fields), default=None),
+        finished=next((e for e in reversed(written) if e.kind == "finished"), None),
+        last=max(reversed(written), key=lambda e: e.at or 0.0, default=None),
+        lines=[e for e in written if e.kind != "finished"],
+    )
 
 
 def _add_nameless(case: Case, rows: Mapping[int, Row]) -> None:
@@ -183,32 +191,13 @@ def _while_dying(e: Event, death: Event | None, gave_up: Collection[int]) -> boo
     return any("SIGTERM" in line or "Signal 15" in line for line in e.context)
 
 
-def _add_event(row: Row, e: Event) -> None:
-    if e.kind == "stack" and not e.fields.get("child"):
-        row.stack = row.stack or e
-    elif e.kind == "progress":
-        step = e.fields.get("step")
-        row.step = row.step if step is None else max(step, row.step or step)
-    elif e.kind == "finished":
-        row.finished = e
-    elif e.kind == "line" and _REGEXES["cut-complaint"].match(e.text):
-        row.complaint = row.complaint or e
-
-
-def _add_line(row: Row, e: Event) -> None:
-    if e.kind in ("line", "progress"):
-        row.lines.append(e)
-    if e.kind in ("line", "progress", "finished") and (row.last is None or (e.at or 0) >= (row.last.at or 0)):
-        row.last = e
-
-
 def _add_claim(row: Row, c: Claim) -> None:
     e = c.event
     if e.fields.get("interrupted"):  # an error in a signal handler shows where the signal met the rank, as a stack does
         row.stack = row.stack or e
     elif c.tells("wait"):
         row.complaint = _better(row.complaint, e)
-    elif c.pattern.category == "peer-lost" or (c.pattern.category == "network" and c.role == "symptom"):
+    elif c.pattern.category == "peer-lost" or (c.role == "symptom" and _kind(c) == "network"):
         row.lost = _better(row.lost, e)
     elif c.tells("count"):
         row.complaint = row.complaint or e  # the watchdog's report on its own rank
@@ -216,10 +205,15 @@ def _add_claim(row: Row, c: Claim) -> None:
         row.fatal = row.fatal or e
 
 
-def _drop_count(row: Row) -> None:
+def _kind(c: Claim) -> str | None:
+    return c.pattern.category or c.pattern.stands_for
+
+
+def _drop_counts(rows: Iterable[Row]) -> None:
     """A watchdog prints its counts also when a peer is lost: no wait, but how far its rank had come until then."""
-    if row.lost is not None and row.complaint is not None and row.complaint.kind == "pattern":
-        row.complaint = None
+    for row in rows:
+        if row.lost is not None and row.complaint is not None and row.complaint.kind == "pattern":
+            row.complaint = None
 
 
 def _better(old: Event | None, new: Event) -> Event:
@@ -228,18 +222,6 @@ def _better(old: Event | None, new: Event) -> Event:
 
 
 # ── comparisons ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def make(case: Case, pattern: str, ranks: Iterable[int], events: Iterable[Event | None], because: str) -> Claim | None:
-    """A claim that rests on several lines; None without proof."""
-    p = case.library.get(pattern)
-    named = tuple(sorted(set(ranks)))
-    proof = tuple(e for e in events if e is not None)[:PROOF]
-    if p is None or not proof:
-        return None
-    hosts = tuple(sorted({h for r in named if (h := case.registry.host_of.get(r))}))
-    case.note(f"{pattern}: {because}")
-    return Claim(p, p.role, proof, named, hosts, (), (), case.attempt, because, p.strength)
 
 
 def odd_one_out(groups: Mapping[Any, list[int]]) -> tuple[list[int], bool]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from postmortem.diagnose.derive.hangs.rank_rows import odd_one_out
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
 
@@ -81,8 +82,7 @@ class _Group:
 
 def stuck_in(dumps: Mapping[int, Event]) -> Stuck | None:
     """The collective that the comparison is about; else the first in which most ranks wait."""
-    groups = _groups(dumps)
-    reading = _compare(list(groups.values()), dumps)
+    groups, reading = _groups(dumps), read(dumps)
     if reading is not None and reading.key is not None and reading.number is not None:
         return _at(groups[reading.key], reading.number)
     odd = set(reading.odd) if reading else set()
@@ -108,16 +108,12 @@ def completed(dump: Event, key: str) -> int | None:
 
 def read(dumps: Mapping[int, Event]) -> Reading | None:
     """Compare the dumps of several ranks."""
-    return _compare(list(_groups(dumps).values()), dumps)
+    return next(filter(None, _readings(list(_groups(dumps).values()), dumps)), None)
 
 
-def _compare(groups: list[_Group], dumps: Mapping[int, Event]) -> Reading | None:
-    busy = {rank for group in groups for rank, numbers in group.pending.items() if numbers}
-    return next(filter(None, _readings(groups, dumps, busy)), None)
-
-
-def _readings(groups: list[_Group], dumps: Mapping[int, Event], busy: set[int]) -> Iterator[Reading | None]:
+def _readings(groups: list[_Group], dumps: Mapping[int, Event]) -> Iterator[Reading | None]:
     """Best evidence first: a difference in the program, then a rank that is late, last one without a dump."""
+    busy = {rank for group in groups for rank, numbers in group.pending.items() if numbers}
     yield from map(_differing, groups)
     yield from (_ahead(group, busy) for group in groups)
     yield _behind(groups)
@@ -174,9 +170,7 @@ def _differing(group: _Group) -> Reading | None:
                 break
     if first is None:
         return None
-    same: dict[Operation, list[int]] = defaultdict(list)
-    for rank, operation in group.entries[first].items():
-        same[operation].append(rank)
+    same = grouped((operation, rank) for rank, operation in group.entries[first].items())
     places = "; ".join(f"{ranks_text(same[op])} in {' '.join(op)}".rstrip() for op in sorted(same))
     odd, because = sorted(odd_one_out(same)[0]), f"collective {first} of group {group.key} differs: {places}"
     return group.reading("recorder-collectives-differ", odd, because)._replace(number=first)
@@ -242,9 +236,8 @@ def _not_started(group: _Group) -> Reading | None:
     idle = sorted(r for r, n in group.started.items() if n < number)
     if not idle or 2 * len(idle) >= max(3, len(group.last)):
         return None
-    return group.reading(
-        "recorder-rank-behind", idle, f"{group.name(number)} started on all ranks except {ranks_text(idle)}"
-    )
+    because = f"{group.name(number)} started on all ranks except {ranks_text(idle)}"
+    return group.reading("recorder-rank-behind", idle, because)
 
 
 def _absent(group: _Group) -> Reading | None:

@@ -9,13 +9,15 @@ Numbers of two process groups are not comparable, so each group is compared by i
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import Table, at_odds, odd_one_out
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import capital, ranks_text
 from postmortem.model import Event
 
@@ -23,47 +25,38 @@ FIRST = 1  # the number of a group's first work
 DEFAULT = ("0(default_pg)", "default_pg", "0")
 
 
-@dataclass
-class Wait:
-    """How far one rank had come in one group, and the work that it waited for."""
+class Wait(NamedTuple):
+    """How far one rank had come in one group, and the work that it waited for: of several works that timed out the
+    first is the one that is stuck."""
 
     rank: int
     event: Event
-    seq: int | None = None
-    op: str = ""
-    numel: str = ""
-    numel_out: str = ""
-    enqueued: int | None = None
-    completed: int | None = None
-    timeout_s: float | None = None
-    waited_s: float | None = None
-
-    def join(self, other: Wait) -> None:
-        """Merge another line on the same rank; of several works that timed out the first is the one that is stuck."""
-        if other.seq is not None and (self.seq is None or other.seq < self.seq):
-            self.seq = other.seq
-            self.event = other.event if other.op or not self.op else self.event
-        self.op, self.numel = self.op or other.op, self.numel or other.numel
-        self.numel_out = self.numel_out or other.numel_out
-        self.timeout_s, self.waited_s = self.timeout_s or other.timeout_s, self.waited_s or other.waited_s
-        self.enqueued = max((n for n in (self.enqueued, other.enqueued) if n is not None), default=None)
-        self.completed = max((n for n in (self.completed, other.completed) if n is not None), default=None)
+    seq: int | None
+    op: str
+    numel: str
+    numel_out: str
+    enqueued: int | None
+    completed: int | None
+    timeout_s: float | None
+    waited_s: float | None
 
 
-def wait_of(rank: int, e: Event) -> Wait:
-    """What one line states."""
-    of = e.fields
+def _wait(rank: int, events: Sequence[Event]) -> Wait:
+    """What the lines on one rank state."""
+    rows: list[dict[str, Any]] = [dict(e.fields) for e in events]
+
+    def first(name: str, unknown: Any = None) -> Any:
+        return next((row[name] for row in rows if row.get(name)), unknown)
+
+    def known(name: str) -> list[int]:
+        return [row[name] for row in rows if row.get(name) is not None]
+
+    seq = min(known("seq"), default=None)
+    shown = min(events, key=lambda e: (not e.fields.get("op"), e.fields.get("seq") != seq))
+    op, numel, numel_out = first("op", ""), first("numel_in", ""), first("numel_out", "")
+    top, done = max(known("enqueued"), default=None), max(known("completed"), default=None)
     return Wait(
-        rank,
-        e,
-        of.get("seq"),
-        of.get("op", ""),
-        of.get("numel_in", ""),
-        of.get("numel_out", ""),
-        of.get("enqueued"),
-        of.get("completed"),
-        seconds(of.get("timeout_ms")),
-        seconds(of.get("ran_ms")),
+        rank, shown, seq, op, numel, numel_out, top, done, seconds(first("timeout_ms")), seconds(first("ran_ms"))
     )
 
 
@@ -72,13 +65,13 @@ def seconds(milliseconds: int | None) -> float | None:
     return milliseconds / 1000 if milliseconds else None
 
 
-@dataclass
+@dataclass(frozen=True)
 class Group:
     """One process group: the waits of its ranks. `key` is None where the watchdog names no group (before
     torch 2.3)."""
 
     key: str | None
-    waits: dict[int, Wait] = field(default_factory=dict)
+    waits: Mapping[int, Wait]
 
     @property
     def ranks(self) -> list[int]:
@@ -87,6 +80,15 @@ class Group:
     @property
     def seqs(self) -> set[int]:
         return {w.seq for w in self.waits.values() if w.seq is not None}
+
+    @property
+    def completed(self) -> dict[int, int]:
+        return {r: w.completed for r, w in self.waits.items() if w.completed is not None}
+
+    @property
+    def differs(self) -> bool:
+        """Whether the numbers of enqueued works differ, so that some rank did not arrive."""
+        return len({w.enqueued for w in self.waits.values()} - {None}) > 1
 
     @property
     def named(self) -> str:
@@ -104,28 +106,26 @@ class Group:
     @property
     def first(self) -> bool:
         """Whether the group's first work never ended."""
-        done = [w.completed for w in self.waits.values() if w.completed is not None]
-        return max(self.seqs, default=FIRST) <= FIRST and (max(done) <= 0 if done else self.seqs == {FIRST})
+        done = max(self.completed.values(), default=None)
+        return max(self.seqs, default=FIRST) <= FIRST and (self.seqs == {FIRST} if done is None else done <= 0)
 
 
 def groups(case: Case, without: Collection[int] = ()) -> list[Group]:
     """The process groups in which ranks wait, those with most ranks first."""
-    found: dict[tuple[int, str | None], Wait] = {}
+    stated: list[tuple[tuple[int, str | None], Event]] = []
     for e in case.telling("count"):
         named = e.fields.get("rank")
         rank = named if e.rank is None and named is not None else case.rank_of(e)
         if rank is not None and rank not in without and e.fields.keys() & {"seq", "enqueued", "op"}:
-            key = (rank, e.fields.get("pg") or None)
-            found.setdefault(key, wait_of(rank, e)).join(wait_of(rank, e))
-    by_group: dict[str | None, Group] = {}
-    for (rank, name), wait in found.items():
-        if name is None:
-            name = _group_of(found, wait)
-        by_group.setdefault(name, Group(name)).waits.setdefault(rank, wait).join(wait)
-    return sorted(by_group.values(), key=lambda g: (-len(g.waits), str(g.key)))
+            stated.append(((rank, e.fields.get("pg") or None), e))
+    waits = {key: _wait(key[0], events) for key, events in grouped(stated).items()}
+    merged = grouped(((name or _group_of(waits, waits[rank, name]), rank), e) for (rank, name), e in stated)
+    members = grouped((name, _wait(rank, events)) for (name, rank), events in merged.items())
+    found = [Group(name, {w.rank: w for w in own}) for name, own in members.items()]
+    return sorted(found, key=lambda g: (-len(g.waits), str(g.key)))
 
 
-def _group_of(found: dict[tuple[int, str | None], Wait], wait: Wait) -> str | None:
+def _group_of(found: Mapping[tuple[int, str | None], Wait], wait: Wait) -> str | None:
     """The group of a line that names none: that in which the same rank, else another, waits in the same work."""
     same = [
         (rank, name) for (rank, name), w in found.items() if name is not None and w.seq == wait.seq and _alike(w, wait)
@@ -144,11 +144,9 @@ def _mixed(table: Table, group: Group) -> bool:
     out in two numbers at once waits in two groups."""
     if group.key is not None:
         return False
-    numbers: dict[int | None, set[object]] = defaultdict(set)
-    for e in table.case.telling("wait"):
-        if not e.fields.get("pg") and "seq" in e.fields:
-            numbers[table.case.rank_of(e)].add(e.fields["seq"])
-    return any(len(found) > 1 for rank, found in numbers.items() if rank is not None)
+    unnamed = [e for e in table.case.telling("wait") if not e.fields.get("pg") and "seq" in e.fields]
+    numbers = grouped((table.case.rank_of(e), e.fields["seq"]) for e in unnamed)
+    return any(len(set(found)) > 1 for rank, found in numbers.items() if rank is not None)
 
 
 def differ(table: Table) -> Claim | None:
@@ -158,9 +156,7 @@ def differ(table: Table) -> Claim | None:
         if _mixed(table, group):
             continue
         usual_op, usual_numel = usual(w.op for w in counted.values()), usual(w.numel for w in counted.values())
-        works: dict[tuple[int, str, str], list[int]] = defaultdict(list)
-        for r, w in counted.items():
-            works[(w.seq or 0, w.op or usual_op, w.numel or usual_numel)].append(r)
+        works = grouped(((w.seq or 0, w.op or usual_op, w.numel or usual_numel), r) for r, w in counted.items())
         if len(works) > 1:
             return _differing(table, group, works)
     return None
@@ -185,7 +181,7 @@ def _differing(table: Table, group: Group, works: dict[tuple[int, str, str], lis
     else:
         because = at_odds(odd, majority, because)
     proof = sorted(group.waits.values(), key=lambda w: (w.rank not in odd, w.rank))
-    return table.make(pattern, odd, [w.event for w in proof], because)
+    return table.case.claim(pattern, odd, [w.event for w in proof], because)
 
 
 def behind(table: Table) -> Claim | None:
@@ -197,7 +193,7 @@ def behind(table: Table) -> Claim | None:
         if low and (len(low) * 2 < len(counts) or len(counts) == 2):
             proof = [group.waits[r].event for r in sorted(counts, key=lambda r: (r not in low, r))]
             because = f"{ranks_text(low)} had enqueued {counts[low[0]]} collectives{group.named}; the others {top}"
-            return table.make("rank-behind", low, proof, because)
+            return table.case.claim("rank-behind", low, proof, because)
     return None
 
 
@@ -214,12 +210,12 @@ def together(table: Table) -> Claim | None:
         everyone = not group.named and len(ranks) > 1 and table.world is not None and {*ranks} >= {*range(table.world)}
         if everyone and group.first:
             because = f"{timed_out}, the first of its group: none was missing"
-            return table.make("first-collective-never-ended", [], proof, because)
+            return table.case.claim("first-collective-never-ended", [], proof, because)
         if everyone:
             because = f"{timed_out}: none was missing or late, and none had exited"
-            return table.make("all-ranks-stuck", [], proof, because)
+            return table.case.claim("all-ranks-stuck", [], proof, because)
         if not _others_ran(table, ranks):
-            return table.make("collective-timed-out", [], proof, f"{timed_out}; {_unknown(table, ranks)}")
+            return table.case.claim("collective-timed-out", [], proof, f"{timed_out}; {_unknown(table, ranks)}")
     return _without_number(table) if not found else None
 
 
@@ -231,7 +227,7 @@ def _without_number(table: Table) -> Claim | None:
     call = "{} ({})".format(*places.pop()) if len(places) == 1 else "a collective"
     because = f"{ranks_text(table.waiting)} timed out in {call}; {_unknown(table, table.waiting)}"
     proof = [e for r in table.waiting if (e := table.rows[r].complaint) is not None and e.kind != "line"]
-    return table.make("collective-timed-out", [], proof, capital(because))
+    return table.case.claim("collective-timed-out", [], proof, capital(because))
 
 
 def _others_ran(table: Table, waiting: list[int]) -> bool:
