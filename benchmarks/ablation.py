@@ -42,7 +42,8 @@ def without(case: Path) -> Result | None:
     incident, library = analyze(paths, options), load()
     verdict: Any = incident.document["verdict"]
     line = next(((e["source"], e["line"]) for e in verdict["evidence"]), None)
-    ids = {str(e.pattern) for e in incident.timeline.events if e.pattern and (e.where.source, e.where.line) == line}
+    rows = incident.timeline[["source", "line", "pattern"]].dropna()
+    ids = {pattern for *place, pattern in rows.itertuples(index=False) if tuple(place) == line}
     known = (library.get(i) for i in ids | {verdict["pattern"]})
     ids = {p.id for p in known if p is not None and not p.derived and not p.generic}
     if not ids:
