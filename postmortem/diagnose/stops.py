@@ -78,7 +78,7 @@ def _reported(case: Case, claims: Sequence[Claim]) -> Claim | None:
     if not asked or failed or known or not case.by_kind["worked"]:
         return None
     names = sorted(case.ranks_of(c.event for c in asked))
-    because = capital(f"{ranks_text(names) or 'a process'} reported SIGTERM, and no line shows who sent it")
+    because = capital(f"{ranks_text(names) if names else 'a process'} reported SIGTERM, and no line shows who sent it")
     return _of(case, "rank-was-stopped", names, [c.event for c in asked], because)
 
 
