@@ -282,14 +282,15 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
     if table := _rank_table(line for line in excerpt.block() if line.number > reading.last):
         fields["table"] = table
     handled = excerpt.handled(fields["message"], reading.last)
+    hooked = "[rank" in "".join(excerpt.envelope.key)  # torch >= 2.2 prefixes an uncaught exception (its excepthook)
+    own_helper = hooked and kind.endswith("CalledProcessError")  # a rank is no launcher
     flags = {
         "ignored": is_only_printed(reading.frames),
         "interrupted": len(before_signal(reading.frames)) < len(reading.frames),
-        "wrapper": _is_wrapper(excerpt, reading, kind, body),
+        "wrapper": not own_helper and _is_wrapper(excerpt, reading, kind, body),
         "chained": reading.chained,
         **({handled: True} if handled else {}),
-        # torch >= 2.2 prefixes an uncaught exception (its excepthook)
-        "excepthook": "[rank" in "".join(excerpt.envelope.key),
+        "excepthook": hooked,
     }
     fields |= cast(Details, {name: True for name, flag in flags.items() if flag})
     rank = _reported_rank(excerpt)

@@ -35,8 +35,8 @@ def _still_running(case: Case) -> Claim | None:
     failed = {r for r, end in case.ends.items() if end.failed}
     if not 0 < len(running) * 2 < len(rows) or failed.intersection(running) or finished.union(running) != rows.keys():
         return None
-    until = "until the job was stopped" if case.telling("stop") else "before its stack was taken"
-    because = f"all other ranks had finished, and {ranks_text(running)} did not exit {until}"
+    so = "until the job was stopped" if case.telling("stop") else "and its stack shows that it waits for its threads"
+    because = f"{ranks_text(running)} did not exit after all others had finished, {so}"
     requests = [stop.event for r in running if (stop := rows[r].stop) is not None]
     shown = [rows[r].stack or rows[r].last_line for r in running]
     return case.claim("rank-did-not-exit", running, [*shown, *requests], because)
@@ -78,7 +78,7 @@ def _reported(case: Case, claims: Sequence[Claim]) -> Claim | None:
     if not asked or failed or known or not case.by_kind["worked"]:
         return None
     names = sorted(case.ranks_of(c.event for c in asked))
-    because = capital(f"{ranks_text(names) or 'a process'} reported SIGTERM, and no line shows who sent it")
+    because = capital(f"{ranks_text(names) if names else 'a process'} reported SIGTERM, and no line shows who sent it")
     return _of(case, "rank-was-stopped", names, [c.event for c in asked], because)
 
 

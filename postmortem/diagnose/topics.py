@@ -45,8 +45,14 @@ def _by_frame(root: Claim) -> str:
 
 
 def _is_own_class(root: Claim) -> bool:
-    """Whether the exception is of a class of the program: `FeatureStoreError: fetch timed out` is no hang."""
-    kind = (root.event.fields.get("type") or "RuntimeError").rpartition(".")[2]
+    """Whether the program raised the exception itself, or has its class: `FeatureStoreError: fetch timed out` is no
+    hang."""
+    fields = root.event.fields
+    kind = (fields.get("type") or "RuntimeError").rpartition(".")[2]
+    if frames := fields.get("frames"):
+        file, line, _ = frames[-1]
+        if f"{file.rpartition('/')[2]}:{line}" == fields.get("code"):
+            return True
     return "Timeout" not in kind and not hasattr(builtins, kind) and not kind.startswith("Dist")
 
 

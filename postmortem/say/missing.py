@@ -235,7 +235,7 @@ def _left(o: Open) -> bool:
 
 
 def _batches(o: Open) -> Iterator[Missing]:
-    if o.category in OF_THE_GROUP and _left(o):
+    if o.category in OF_THE_GROUP and _left(o) and not o.stacked >= set(o.ranks):
         yield _item("batches")
 
 
