@@ -59,6 +59,10 @@ INDISTINCT = {  # causes, or samples, that no line distinguishes
 BY_HAND = {
     "accelerate-rank-killed": "rank-sigkill",
     "elastic-recovers-on-one-console": "rank-sigkill",
+    "gpu-restart-meets-old-dump-signal": "rank-sigkill",
+    "gpu-shape-mismatch-nccl": "shape-mismatch of NCCL",  # other lines than gloo's prove these three
+    "gpu-slow-rank-nccl": "slow-rank of NCCL",
+    "gpu-uneven-batches-nccl": "uneven-batches of NCCL",
     "lightning-rank-killed": "rank-sigkill",
     "slurm-task-killed": "rank-sigkill",
     "spawn-oom-beside-other-jobs": "host-oom-rank",

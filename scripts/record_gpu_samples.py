@@ -35,8 +35,8 @@ DETAIL = "--env TORCH_DISTRIBUTED_DEBUG=DETAIL"
 
 SAMPLES = {
     "gpu-two-ranks-one-gpu": "two-ranks-one-gpu --nproc 2 --env NCCL_DEBUG=WARN --set style=logging",
-    "gpu-healthy-nccl-info": "healthy --nproc 2 --backend nccl --env NCCL_DEBUG=INFO --set style=logging",
-    "gpu-healthy-one-rank-nccl-info": (
+    "healthy-gpu-nccl-info": "healthy --nproc 2 --backend nccl --env NCCL_DEBUG=INFO --set style=logging",
+    "healthy-gpu-one-rank-nccl-info": (
         "healthy --nproc 1 --backend nccl --env NCCL_DEBUG=INFO --set style=iso --set rank=0"
     ),
     "gpu-device-assert": f"device-assert --nproc 2 {NCCL} --set rank=1 --set style=logging",

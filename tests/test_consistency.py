@@ -23,7 +23,7 @@ PLANTED: dict[str, Change] = {
     "rank 2 of a job of 2": lambda d: d["job"].update(world_size=2),
     "is on node-x, not on": lambda d: (d["ranks"][0].update(host="node-x"), d["chain"][0].update(entity={"rank": d["ranks"][0]["rank"], "host": "b"})),
     "is a cause and no culprit": lambda d: d["verdict"]["culprit"].update(ranks=[0]),
-    "has no line, and its last line": lambda d: d["ranks"][1].update(state="silent", why="no line of this rank is in these logs"),
+    "has no line, and its last line": lambda d: d["ranks"][1].update(state="silent", why="no line in these logs is known to be its own"),
     "rank 1 is listed 2 times": lambda d: d["verdict"].update(collective={"entered": [0, 1], "missing": [1], "elsewhere": {}}),
     "stated 2 times": lambda d: d["verdict"]["because"].extend(d["verdict"]["because"]),
     "cut: ": lambda d: d["verdict"].update(headline="Ranks 0, 1 … (+3 more) failed."),

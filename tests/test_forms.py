@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import re
-import time
-
-import pytest
 
 from postmortem.blocks import signs
-from postmortem.diagnose import attempts, numbering
 from postmortem.formats import times
 from postmortem.formats.envelope import peel
-from postmortem.input import names
-from postmortem.model import Source, fingerprint
 from postmortem.model.digits import zeros
-from postmortem.reading import distinct
 from postmortem.system import forms
 from postmortem.system.resources import PACKAGE
 
@@ -81,32 +74,6 @@ def test_a_line_of_zeros_has_its_numbers_where_others_have_them() -> None:
         assert times._date(line) == times._date.__wrapped__(line)  # type: ignore[attr-defined]
     assert dict(signs.counts(text)) == {"epoch": 2, "of 400": 15, "step": 15}
     assert dict(signs.counts(text.replace("1", "3"))) == {"epoch": 2, "of 400": 35, "step": 35}
-
-
-LONG = 1 << 14
-HOSTILE = {  # a search, and a text without end that is almost a match
-    "a word with a digit": (lambda text: distinct._WITH_DIGIT.sub(b"0", text.encode()), "a"),
-    "ranks of a fingerprint": (lambda text: fingerprint._RANK.sub("", text), "ranks  "),
-    "ranks and blanks": (lambda text: fingerprint._RANK.sub("", "ranks" + text), " "),
-    "the word before a number": (numbering._WORD.search, "a"),
-    "a bar": (forms.regexes("diagnose/lines")["progress-bar"].search, "0"),
-    "a package": (forms.regexes("diagnose/lines")["package-root"].split, "/lib/python"),
-    "a source in a headline": (forms.regexes("say/headline")["source"].search, "0"),
-    "a whole line in a headline": (forms.regexes("say/headline")["whole_line"].search, "0"),
-    "a token": (forms.regexes("privacy/assigned")["token"].search, "token='a1"),
-    "a job in a path": (lambda text: names.identify(f"run_{text}/rank0.log"), "0"),
-    "the job of a file": (lambda text: attempts._units((), [Source(f"{text}.log", "console", 1)]), "0"),
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_long_line_costs_no_more_than_its_length(name: str) -> None:
-    search, piece = HOSTILE[name]
-    text = piece * (LONG // len(piece))
-    search(text[:100])
-    start = time.thread_time()
-    search(text)
-    assert time.thread_time() - start < 0.1
 
 
 def test_every_use_of_a_form_names_one_that_exists() -> None:

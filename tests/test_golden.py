@@ -25,6 +25,7 @@ from postmortem.diagnose.wording import INHERITED, iso
 from postmortem.fleet.history.rows import uid
 from postmortem.model.frame import to_events
 from postmortem.report import view
+from postmortem.report.title import MOST
 from postmortem.say.consistency import contradictions
 
 SYNTHETIC = Path(__file__).parent / "incidents" / "synthetic"
@@ -103,6 +104,7 @@ def trace_is_complete(case: Path, document: dict[str, Any]) -> None:
     for title, key, reason in (("Steps", "trace", "text"), ("Rejected", "alternatives", "why_not")):
         for item, line in zip(document[key], shown[title], strict=bool(document[key])):
             assert squash(item[reason])[:200] in squash(line)
+    assert len(view.lead(document)[0]) <= MOST
     headline = squash(" ".join(view.lead(document)))
     assert headline in squash(report.render_terminal(solved(case), color=False))
 

@@ -77,7 +77,7 @@ def test_an_annotation_is_at_the_culprits_code_line() -> None:
     case.document["verdict"]["culprit"]["code"] = "src/train.py:412"
     (level, properties, message), (second, _, actions) = commands(report.render_github(case))
     assert (level, properties["file"], properties["line"]) == ("error", "src/train.py", "412")
-    assert message.splitlines()[0] == case.document["verdict"]["headline"]
+    assert message.splitlines()[0] == view.lead(case.document)[0]
     assert "node-b/kernel/dmesg.txt:81" in message
     assert second == "notice" and actions.startswith("1. ")
 
@@ -191,7 +191,7 @@ def test_the_verdict_is_one_test_case(name: str, failures: str) -> None:
     assert suites.get("failures") == failures and len(suites.findall(".//testcase")) == 1
     failure = suites.find(".//failure")
     if failures == "1":
-        assert failure is not None and failure.get("message") == case.document["verdict"]["headline"]
+        assert failure is not None and failure.get("message") == view.lead(case.document)[0]
         assert case.document["verdict"]["evidence"][0]["source"] in (failure.text or "")
     else:
         assert failure is None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400, "y": 365 * 86400}
 ID = 12  # characters of an ID that are shown
 NOTE = 2000
-SUFFIXES = (".html", ".htm", ".json")
+SUFFIXES, JOURNAL = (".html", ".htm", ".json"), "run.jsonl"  # of files in a folder that are added
 Query = dict[str, Any]  # keyword arguments of Store.rows
 Id = Annotated[str, typer.Argument(metavar="ID", help="Incident, as `history list` shows it.")]
 FILTERS = {
@@ -115,7 +115,6 @@ def add(
     ] = False,
 ) -> None:
     """Store incidents that were analyzed before, and runs that ended well. Known ones are not added again."""
-    from postmortem.fleet.history import runs
     from postmortem.fleet.history.filing import warn_of_network
     from postmortem.fleet.history.pseudonyms import Keyed, key
 
@@ -132,8 +131,8 @@ def add(
                     raise
                 continue
             known += not new
-            good += new and path.name == runs.JOURNAL
-            incidents += new and path.name != runs.JOURNAL
+            good += new and path.name == JOURNAL
+            incidents += new and path.name != JOURNAL
     if not incidents and not good and not known:
         raise UsageError(f"{', '.join(paths)}: no report of analyze", "give its HTML or JSON, or a folder of them")
     counts = {
@@ -149,7 +148,7 @@ def _documents(paths: Iterable[str]) -> Iterator[Path]:
     for name in paths:
         path = Path(name)
         if path.is_dir():
-            found = [*path.rglob("run.jsonl"), *(p for p in path.rglob("*.*") if p.suffix.lower() in SUFFIXES)]
+            found = (p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES or p.name == JOURNAL)
             yield from sorted(p for p in found if p.is_file())
         elif path.exists():
             yield path
@@ -163,7 +162,7 @@ def _add(store: Store, path: Path, names: Any) -> bool:
     from postmortem.fleet.history.pseudonyms import hidden
     from postmortem.replay import documents
 
-    if path.name == runs.JOURNAL:
+    if path.name == JOURNAL:
         if (ran := runs.row(path, names)) is None:
             raise UsageError(f"{path}: a run that did not end well", "give the report of its analysis")
         return store.extend(ran)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
-from postmortem.diagnose.wording import ranks_text
+from postmortem.diagnose.wording import capital, ranks_text
 from postmortem.model import Event
 
 
@@ -78,7 +78,7 @@ def _reported(case: Case, claims: Sequence[Claim]) -> Claim | None:
     if not asked or failed or known or not case.by_kind["worked"]:
         return None
     names = sorted(case.ranks_of(c.event for c in asked))
-    because = "it reported SIGTERM, and no line shows who sent it"
+    because = capital(f"{ranks_text(names) or 'a process'} reported SIGTERM, and no line shows who sent it")
     return _of(case, "rank-was-stopped", names, [c.event for c in asked], because)
 
 

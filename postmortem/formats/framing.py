@@ -236,7 +236,7 @@ def _lines_of(record: records.Record, text: str, at: int, end: int, number: int)
 
 # ── key=value, and tables ───────────────────────────────────────────────────────────────────────────────────
 
-_PAIR = re.compile(r'([A-Za-z_@][\w.@/-]{0,60})=("(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|[^\s"\']*)(?: +|$)')
+_PAIR = re.compile(r'([A-Za-z_@][\w.@/-]{0,60})=("(?:[^"\\]|\\.)*+"|\'(?:[^\'\\]|\\.)*+\'|[^\s"\']*)(?: +|$)')
 
 
 def _pairs(text: str) -> dict[str, object] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import calendar
 import re
 from functools import lru_cache
+from typing import NamedTuple
 
 from postmortem.model import ClockKind, Stamp
 from postmortem.model.digits import uniform
@@ -27,22 +28,32 @@ _DATES = ((_ISO, len("2026-11-20 2")), (_GLOG, len("W1120 2")))  # the length up
 def find(text: str) -> Stamp | None:
     """Return the first time in the first 160 characters of `text`, or None."""
     head = text[:160]
-    place = _date(head)
-    return _stamp(head, *place) if place is not None else _since_1970(head) or boot(head)
+    date = _date(head)
+    return _stamp(head, date) if date is not None else _since_1970(head) or boot(head)
 
 
-Places = dict[str, slice]  # of the parts of a date
+_MINUTE = ("Y", "M", "b", "D", "h", "m", "p", "z")  # the parts of a date, but for its second
+
+
+class _Date(NamedTuple):
+    """The places of a date and of its parts."""
+
+    minute: tuple[slice, ...]
+    second: slice
+    fraction: slice
+    whole: slice
+    glog: bool
 
 
 @uniform
-def _date(head: str) -> tuple[Places, bool] | None:
-    """The places of the first date and of its parts, and whether it is glog's."""
+def _date(head: str) -> _Date | None:
+    """The first date."""
     clock = _CLOCK.search(head)
     if clock is None:
         return None
     for form, date in _DATES:  # a date right before the first clock is the first time
         if (at := clock.start() - date) >= 0 and (m := form.match(head, at)):
-            return _parts(m), form is _GLOG
+            return _places(m, form is _GLOG)
     best: re.Match[str] | None = None
     glog = False
     for form in _FORMS:
@@ -51,11 +62,13 @@ def _date(head: str) -> tuple[Places, bool] | None:
             best, glog = m, form is _GLOG
             if not m.start():
                 break
-    return (_parts(best), glog) if best is not None else None
+    return _places(best, glog) if best is not None else None
 
 
-def _parts(m: re.Match[str]) -> Places:
-    return {name: slice(*m.span(name)) for name, part in m.groupdict().items() if part} | {"": slice(*m.span())}
+def _places(m: re.Match[str], glog: bool) -> _Date:
+    parts = {name: slice(*m.span(name)) for name, part in m.groupdict().items() if part}
+    minute = tuple(parts.get(name, slice(0)) for name in _MINUTE)
+    return _Date(minute, parts["s"], parts.get("f", slice(0)), slice(*m.span()), glog)
 
 
 def _since_1970(head: str) -> Stamp | None:
@@ -64,7 +77,7 @@ def _since_1970(head: str) -> Stamp | None:
         return None
     second, part, *bare = m.groups()
     digits = (part or (bare and bare[1]) or "").lstrip(".")
-    return Stamp(float(f"{second or bare[0]}.{digits or 0}"), "absolute", m[0].strip(), _sigma(digits, False))
+    return Stamp(float(f"{second or bare[0]}.{digits or 0}"), "absolute", m[0].strip(), _sigma(len(digits), False))
 
 
 def boot(text: str) -> Stamp | None:
@@ -73,35 +86,36 @@ def boot(text: str) -> Stamp | None:
     return Stamp(float(m["t"]), "boot", m[0], 1e-6) if m else None
 
 
-def _stamp(head: str, places: Places, glog: bool) -> Stamp | None:
+def _stamp(head: str, date: _Date) -> Stamp | None:
     """The stamp of a date; None where the digits are none (month 13, 29 February 2023)."""
-    g = {name: head[place] for name, place in places.items()}
-    year = int(g.get("Y") or NO_YEAR)
-    month = int(g["M"]) if g.get("M") else _MONTHS.index(g["b"]) + 1 if g["b"] in _MONTHS else 0
-    hour, minute, second, extra = int(g["h"]), int(g["m"]), int(g["s"]), 0.0
-    if g.get("p") and 1 <= hour <= 12:  # 12 AM is midnight
-        hour = hour % 12 + (12 if "P" in g["p"] else 0)
+    found, second, extra = _minute(*[head[part] for part in date.minute]), int(head[date.second]), 0.0
     if second == 60:  # a leap second counts as the last moment of its minute
         second, extra = 59, 0.999
-    if not (1 <= month <= 12 and hour < 24 and minute < 60 and second < 60 and 1970 <= year < 2200):
+    if found is None or second >= 60:
         return None
-    midnight = _midnight(year, month, int(g["D"]))
-    if midnight is None:
+    minute, zone, clock = found
+    digits = head[date.fraction]
+    time = minute + second + extra + float(f"0.{digits or 0}") - zone
+    return Stamp(time, clock, head[date.whole], _sigma(len(digits), date.glog))
+
+
+@lru_cache(maxsize=4096)
+def _minute(
+    year: str, number: str, name: str, day: str, hours: str, minutes: str, half: str, zone: str
+) -> tuple[int, int, ClockKind] | None:
+    """The seconds to a minute, its zone, and its clock."""
+    y, hour, minute = int(year or NO_YEAR), int(hours), int(minutes)
+    month = int(number) if number else _MONTHS.index(name) + 1 if name in _MONTHS else 0
+    if half and 1 <= hour <= 12:  # 12 AM is midnight
+        hour = hour % 12 + (12 if "P" in half else 0)
+    if not (1 <= month <= 12 and hour < 24 and minute < 60 and 1970 <= y < 2200):
         return None
-    digits = g.get("f") or ""
-    zone, clock = _zone(g.get("z"))
-    time = midnight + hour * 3600 + minute * 60 + second + extra + float(f"0.{digits or 0}") - zone
-    return Stamp(time, clock, g[""], _sigma(digits, glog))
-
-
-@lru_cache(maxsize=256)
-def _midnight(year: int, month: int, day: int) -> int | None:
-    if not 1 <= day <= calendar.monthrange(year, month)[1]:
+    if not 1 <= int(day) <= calendar.monthrange(y, month)[1]:
         return None
-    return calendar.timegm((year, month, day, 0, 0, 0))
+    return calendar.timegm((y, month, int(day), hour, minute, 0)), *_zone(zone)
 
 
-def _zone(text: str | None) -> tuple[int, ClockKind]:
+def _zone(text: str) -> tuple[int, ClockKind]:
     """Seconds east of UTC."""
     if not text:
         return 0, "naive"
@@ -112,11 +126,12 @@ def _zone(text: str | None) -> tuple[int, ClockKind]:
     return sign * (int(digits[:2]) * 3600 + int(digits[2:4]) * 60), "absolute"
 
 
-def _sigma(digits: str, glog: bool) -> float:
+@lru_cache(maxsize=64)
+def _sigma(digits: int, glog: bool) -> float:
     """Resolution as one standard deviation. The nine digits of c10 come from CLOCK_MONOTONIC and its seconds
     from the wall clock, so such a stamp is good to a second only (c10/util/Logging.cpp)."""
     if not digits:
         return 0.3
-    if glog and len(digits) == 9:
+    if glog and digits == 9:
         return 0.5
-    return max(10.0 ** -len(digits), 1e-4) * 0.3
+    return float(max(10.0**-digits, 1e-4) * 0.3)

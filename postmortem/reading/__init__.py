@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
+from importlib import import_module
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -37,6 +38,7 @@ Progress = Callable[[int, int, str], None]
 LINES = 32_000  # ordinary lines that are read of all logs together, in equal shares; those with hits come on top
 LINES_EACH = (12, 1000)  # the smallest and the largest share
 INTERRUPTED = "interrupted before it was read"
+LARGE = 32 << 20  # bytes of logs with whole seconds of work
 OBSERVED = 8  # times the weight of a log for an observer of each line
 SOON = 2 / 3  # of a source's time, after which no more of it is read: the rest is for the parsers
 
@@ -109,6 +111,8 @@ def read_all(containers: Sequence[Container], ways: Ways = Ways()) -> list[Read]
     workers = ways.workers or pool.workers_for(weights)
     watch = _Watch(jobs, ways.progress)
     if ways.executor is None and (workers == 1 or len(jobs) == 1):
+        if watch.total > LARGE:
+            import_module("numpy")  # counts lines faster, and the alignment needs it anyway
         return _put_together(jobs, _here(jobs, watch))
     load(*ways.patterns)  # reports a mistake in a pattern file here, and fills the cache for the workers
     where = pool.local(min(workers, len(jobs))) if ways.executor is None else nullcontext(pool.elsewhere(ways.executor))

@@ -29,7 +29,7 @@ def render_github(incident: view.Incident) -> str:
     title = ": ".join(bit for bit in (labels.OUTCOMES.get(outcome, "Undetermined"), view.category(document)) if bit)
     title += f" ({word})" if word else ""
     lines = [
-        view.headline(document),
+        *filter(None, view.lead(document)),
         " · ".join(summary.facts(document)),
         *(f"{p.address}  {text.line(p.text, 400)}" for p in view.proofs(document)[:1]),
     ]

@@ -1,11 +1,11 @@
 """The events of an incident as the data block of the page: compressed columns, read by reports/scripts/src/data.js.
 
     node-b rank 3  12.5731 s  error  "step 812: loss nan"  b/rank3.log:4410
-    -> lane 7, +14 ms, shape 5 ("step \\0: loss nan", error), source 9, line +1, step +1
+    -> lane 7, +14 ms, shape 5 ("step \\0: loss nan", error), source 9, line +1, number 812
 
-100,000 rows as JSON objects are 7.8 MB, as columns with templates and arguments some 0.4 MB. Lines of a job differ in
-few places, so a text is a template and its numbers. Events are sorted by lane (host, then rank), then by time.
-The block is base64 of gzip of: the header's length (4 bytes, little endian), header as JSON, columns as LEB128 varints.
+100,000 rows as JSON objects are 7.8 MB, as columns some 0.5 MB. Lines of a job differ in few places, so a text is a
+template and its numbers, and the numbers of one place are a column: most count on, which gzip uses. Events are sorted
+by lane (host, then rank), then by time. The block is base64 of gzip of JSON.
 """
 
 from __future__ import annotations

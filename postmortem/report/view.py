@@ -7,14 +7,13 @@ them safe (`text.visible`, autoescape, fences).
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from postmortem.library.titles import entitled
 from postmortem.model.vocabulary import NO_LOGS, WINDOW
-from postmortem.report import text
+from postmortem.report import text, title
 from postmortem.report.labels import ACTIONS, CATEGORIES, CONFIDENCE
 
 if TYPE_CHECKING:
@@ -28,13 +27,6 @@ MAX_CONTEXT = 5
 STORY, CONFIRMING = 5, 1  # steps to show, and confirmations among them before the symptoms
 ECHO = "only reports another process's failure."
 SPANS = 8  # of a list of ranks; a fold has the whole list
-
-
-# `…; 2 other ranks lost the connection and rank 1 was stopped by the launcher.`
-_EFFECTS = re.compile(
-    r"(?P<failure>.+); (?P<effects>(?:rank \d+|[\d,]+ other ranks) (?:timed|lost|was|were)\b[^;`]*)", re.DOTALL
-)
-_TIME = re.compile(r" at (?:about )?(?P<minute>\d\d:\d\d)(?::\d\d(?:\.\d+)?)?(?=[ ,.;:]|$)(?! UTC)")
 
 
 class Incident(Protocol):
@@ -153,17 +145,10 @@ def headline(document: Document) -> str:
 
 
 def lead(document: Document) -> tuple[str, str]:
-    """Return the headline in two sentences, the failure and its effect on the other ranks, which may be empty. Its time
-    has the zone and the date."""
-    found = _EFFECTS.fullmatch(headline(document))
-    first, effects = (found["failure"] + ".", found["effects"]) if found else (headline(document), "")
+    """Return the headline as a title, with the zone and date of its time, and what follows below it, if anything."""
     cited = rows(part(document, "verdict").get("evidence"))
     days = {time[:5]: day for day, time in (text.day_and_time(item.get("time")) for item in reversed(cited))}
-    times = [m for m in _TIME.finditer(first) if days.get(m["minute"])]  # a quoted line may have a time of its own
-    if times:
-        end = times[-1].end()
-        first = f"{first[:end]} UTC on {days[times[-1]['minute']]}{first[end:]}"
-    return first, effects[:1].upper() + effects[1:]
+    return title.split(headline(document), days)
 
 
 def category(document: Document) -> str:

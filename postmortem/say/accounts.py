@@ -111,15 +111,19 @@ def _rank(solution: Solution, p: Process, rank: int, symptom: Claim | None, last
 
 def _state(solution: Solution, p: Process, rank: int, symptom: Claim | None) -> tuple[RankState, str]:
     if rank in solution.ranks and solution.root is not None:
-        return "cause", solution.root.because or solution.root.pattern.title
+        root = solution.root
+        if root.strength == "ended" and len(solution.ranks) > 1 and p.end is not None:
+            return "cause", f"the launcher reported {p.end} for rank {rank}"
+        return "cause", root.because or root.pattern.title
     if symptom is not None:
-        return "victim", f"{symptom.pattern.title} ({symptom.event.where})"
+        own = next((e for e in symptom.events if solution.case.rank_of(e) == rank), symptom.event)
+        return "victim", f"{symptom.pattern.title} ({own.where})"
     if p.end is not None and p.end.signal == "SIGTERM":
         return "victim", "stopped by the launcher with SIGTERM after another rank had failed"
     if p.finished or (p.end is not None and p.end.kind == "clean"):
         return "healthy", "reported that it finished" if p.finished else "exited with code 0"
     if not solution.case.by_rank.get(rank):
-        return "silent", "no line of this rank is in these logs"
+        return "silent", "no line in these logs is known to be its own"
     if solution.outcome == "healthy":
         return "healthy", "no failure in its lines"
     if p.end is not None:

@@ -16,7 +16,7 @@ from typing import Any
 from postmortem.model.vocabulary import OF_THE_GROUP
 
 _CUT = re.compile(r"… \(\+\d")  # how a list or a text that is too long ends
-_SILENT = "no line of this rank is in these logs"
+_SILENT = "no line in these logs is known to be its own"
 _UNKNOWN = "the cause is not in these logs"
 _REASONLESS = re.compile(r"printed no (?:reason|error)|without a reason")
 

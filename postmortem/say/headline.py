@@ -137,7 +137,7 @@ def _parts(case: Case, root: Claim, subject: str, ranks: tuple[int, ...]) -> dic
     heard = any(x.kind in OWN_LINES for r in ranks for x in case.by_rank.get(r, ()))
     heard &= all(case.rank_of(x) is not None for x in case.of_kind("stack"))  # else one may be the reason
     return {
-        "who": subject or "A process",
+        "who": subject or (f"A process on {root.hosts[0]}" if len(root.hosts) == 1 else "A process"),
         "was": "were" if many else "was",
         "line": _quoted(e.fields.get("line", ""), bare=False),
         "crash": _crash(e),
@@ -225,10 +225,10 @@ def _rootless(solution: Solution) -> str:
 
 
 def _finished(case: Case) -> str:
-    """`; 3 of 4 ranks reported that they finished`, or that the end of the run is missing; else empty."""
+    """`; 3 of 4 ranks reported that they finished`, or that no line is known as the end; else empty."""
     if n := len(case.finished):
         return f"; {n} of {len(case.registry.ranks) or n} ranks reported that they finished"
-    return ", and no line reports the end of the run" if case.open_ended else ""
+    return "; no end of the run was found" if case.open_ended else ""
 
 
 def _suffered(solution: Solution, root: Claim) -> str:

@@ -275,7 +275,7 @@ def test_what_became_of_every_rank() -> None:
         ("victim", "ended with exit code 1 after the failure"),
         ("healthy", "reported that it finished"),
         ("silent", "its last line is ordinary; it reported neither an error nor its end"),
-        ("silent", "no line of this rank is in these logs"),
+        ("silent", "no line in these logs is known to be its own"),
     ]
 
 

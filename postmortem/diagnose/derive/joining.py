@@ -201,7 +201,7 @@ def _first_of_group(m: Meeting) -> Claim | None:
     if not whole or len(awaited) != 1 or not absent:
         return None
     waiting = ranks_text(m.case.ranks_of(c.event for c in waits))
-    because = f"{waiting} waited for NCCL's id from {ranks_text(absent)}, which did not enter the first collective"
+    because = f"{waiting} waited for NCCL's id from {ranks_text(absent)}"
     last = [e for e in m.case.by_rank[absent[0]] if e.kind in ALIVE][-1:]
     return m.case.claim("rank-never-arrived", absent, [*last, *(c.event for c in waits)], because)
 

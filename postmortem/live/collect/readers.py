@@ -218,16 +218,6 @@ def libraries(pid: str) -> None:
             _print(f"torch=={version[1]}")
 
 
-def system() -> None:
-    """Print kernel, distribution, drivers and devices."""
-    _print(" ".join(os.uname()))
-    files(
-        "/etc/os-release", "/proc/cmdline", "/proc/uptime", "/proc/driver/nvidia/version",
-        "/sys/module/*/version", "/sys/class/net/*/operstate", "/sys/class/net/*/mtu",
-        "/sys/class/net/*/speed",
-    )  # fmt: skip
-
-
 def dumps(*searches: str) -> None:
     """Print a line for each flight-recorder dump of a user that was written since a time."""
     for row in searches:
@@ -254,5 +244,5 @@ def copy(path: str, uid: str) -> None:
             piece = piece[os.write(1, piece) :]
 
 
-_ALL = (environment, process, processes, cgroups, clock, shm, space, kmsg, libraries, system, dumps, copy, files)
+_ALL = (environment, process, processes, cgroups, clock, shm, space, kmsg, libraries, dumps, copy, files)
 READERS: dict[str, Callable[..., Any]] = {"ranks": find_ranks, **{reader.__name__: reader for reader in _ALL}}

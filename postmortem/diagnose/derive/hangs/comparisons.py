@@ -150,15 +150,16 @@ def left(table: Table) -> Claim | None:
     """Ranks that had finished, or left with exit code 0, while others still waited for them; where most had
     finished, the others entered one collective too many."""
     waiting = [r for r, row in table.rows.items() if row.complaint or row.lost]
-    gone = [r for r in table.quiet if table.rows[r].left] or _unlisted(table)
+    finished = [r for r in table.quiet if table.rows[r].left]
+    gone, how = (finished, "had finished") if finished else (_unlisted(table), "had left with exit code 0")
     if not waiting or not gone:
         return None
     ends = [row.finished or row.last for r in gone if (row := table.rows.get(r)) is not None]
     complaints = [table.rows[r].proof for r in waiting]
     if len(gone) > len(waiting) and len(gone) + len(waiting) == len(table.rows):
-        because = f"{ranks_text(waiting)} entered a collective after {ranks_text(gone)} had finished"
+        because = f"{ranks_text(waiting)} entered a collective after {ranks_text(gone)} {how}"
         return table.case.claim("ranks-in-different-collectives", waiting, [*complaints, *ends], because)
-    because = f"{ranks_text(gone)} had finished while {ranks_text(waiting)} still waited in a collective"
+    because = f"{ranks_text(gone)} {how} while {ranks_text(waiting)} still waited in a collective"
     return table.case.claim("rank-left-early", gone, [*ends, *complaints], because)
 
 
@@ -236,10 +237,10 @@ def _suspects(table: Table) -> list[int]:
 
 
 def _absent(table: Table) -> list[int]:
-    """The one rank without a row among all; where each rank has a file, the file may only be missing here."""
+    """The one rank without a line among those that complain; of two files of two ranks one may only be missing."""
     absent = sorted(set(range(max(table.rows, default=0))) - set(table.rows))
-    consoles = {e.where.source for e in table.proofs.values()}
-    return absent if len(absent) == 1 and len(table.complaining) > min(len(consoles), 2) else []
+    files = {e.where.source for e in table.proofs.values()}
+    return absent if len(absent) == 1 and len(table.complaining) > min(len(files), 2) else []
 
 
 def _all_others_logged(table: Table) -> bool:
