@@ -17,14 +17,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from postmortem.blocks.frames import Frames, frame_of
 from postmortem.blocks.traceback import exception_fields, is_wrapper
 from postmortem.formats import plain_json, times
 from postmortem.formats.excerpt import Excerpt, Line, source_event, timed
 from postmortem.library import Signature
-from postmortem.model import Event, Source, Where
+from postmortem.model import Event, Source, Stamp, Where
 from postmortem.model.details import Details
 from postmortem.model.digits import whole
 from postmortem.privacy import cut
@@ -110,8 +109,8 @@ def error_file(source: Source, content: bytes) -> Iterator[Event]:
     stack = extra.get("py_callstack")
     rows = stack.rstrip().split("\n") if isinstance(stack, str) else []
     frames = [frame_of(m) for row in rows[:2000] if (m := _FRAME.match(row)) and m["func"]]
-    raw = extra.get("timestamp")
-    stamp = float(raw) if isinstance(raw, str) and raw.isdecimal() and len(raw) <= 11 else None
+    raw = str(extra.get("timestamp") or "")
+    stamp = Stamp(float(raw), "absolute", raw, SIGMA) if raw.isdecimal() and len(raw) <= 11 else None
     last = next((row for row in reversed(rows) if row and not row[0].isspace()), "")
     first = text.split("\n", 1)[0]
     decisive = last if last and ": " in last and "Caught " in first else first
@@ -120,13 +119,7 @@ def error_file(source: Source, content: bytes) -> Iterator[Event]:
     fields |= {"reported_by": "error-file", "local_rank": source.local_rank}
     fields |= {"wrapper": True} if is_wrapper(kind) else {}
     event = source_event(source, "exception", cut(decisive, 4000), severity="fatal", fields=fields)
-    time: dict[str, Any] = {
-        "time": stamp,
-        "clock": "absolute" if stamp else "none",
-        "sigma": SIGMA,
-        "raw_time": str(raw or ""),
-    }
-    yield event._replace(**time)
+    yield timed(event, stamp)
 
 
 def _why(error: Exception) -> str:

@@ -18,8 +18,8 @@ from typing import TypeVar, cast
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.derive.hangs import library_reports, recorder, watchdogs
 from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT
-from postmortem.diagnose.derive.hangs.watchdogs import DEFAULT, Group, Wait, seconds, usual
-from postmortem.diagnose.grouped import grouped
+from postmortem.diagnose.derive.hangs.watchdogs import DEFAULT, Group, Wait, seconds
+from postmortem.diagnose.grouped import grouped, usual
 from postmortem.diagnose.solution import Solution
 from postmortem.model.contract import verdict as contract
 from postmortem.model.digits import number
@@ -136,7 +136,7 @@ def _of_group(case: Case, group: Group) -> Collective:
     waits = group.waits
     seq = _stuck(group)
     inside = [w for w in waits.values() if w.seq == seq]
-    op = usual(w.op for w in inside)
+    op = usual(w.op for w in inside) or ""
     by_position = grouped((_position(waits[r], seq, op), r) for r in group.ranks)
     name = "default_pg" if group.key in DEFAULT else group.key
     return Collective(

@@ -1,8 +1,8 @@
-"""Pairs of a key and a value -> the values of each key."""
+"""Pairs of a key and a value -> the values of each key; values -> the most frequent one."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -16,3 +16,9 @@ def grouped(pairs: Iterable[tuple[K, V]]) -> defaultdict[K, list[V]]:
     for key, value in pairs:
         found[key].append(value)
     return found
+
+
+def usual(values: Iterable[V | None]) -> V | None:
+    """The most frequent value but for empty ones; None where there is none."""
+    found = Counter(value for value in values if value)
+    return found.most_common(1)[0][0] if found else None

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from postmortem.diagnose import failures, numbering
-from postmortem.diagnose.numbering import OWN_LINES, votes_of
+from postmortem.diagnose.grouped import usual
+from postmortem.diagnose.numbering import votes_of
 from postmortem.diagnose.same import bus_key, same_host, stem
 from postmortem.library import Library
 from postmortem.model import Event, Source
@@ -167,23 +168,11 @@ def build(events: Sequence[Event], sources: Iterable[Source], library: Library) 
 
 def _job_wide(reg: Registry, events: Sequence[Event]) -> None:
     """The size and versions that most lines state; sizes that patterns captured count only without others."""
-    stated: Counter[int] = Counter()
-    captured = []
-    versions: dict[str, Counter[str]] = defaultdict(Counter)
-    for e in events:
-        world = e.fields.get("world")
-        if world is not None and 0 < world <= LARGEST:
-            if e.kind == "pattern":
-                captured.append(world)
-            else:
-                stated[world] += 1
-        for name, version in (("torch", e.fields.get("torch")), ("nccl", e.fields.get("nccl"))):
-            if version:
-                versions[name][version] += 1
-    reg.world = stated.most_common(1)[0][0] if stated else max(captured, default=None)
-    reg.limit = max((*stated, *captured), default=None)
-    for name, counts in versions.items():
-        setattr(reg, name, counts.most_common(1)[0][0])
+    sizes = [(e.kind, n) for e in events if (n := e.fields.get("world")) is not None and 0 < n <= LARGEST]
+    reg.limit = max((n for _, n in sizes), default=None)
+    reg.world = usual(n for kind, n in sizes if kind != "pattern") or reg.limit
+    reg.torch = usual(e.fields.get("torch") for e in events)
+    reg.nccl = usual(e.fields.get("nccl") for e in events)
 
 
 def _read(reg: Registry, e: Event, maps: Set[str]) -> None:
@@ -260,13 +249,10 @@ def _in_folder(votes: numbering.Votes, folder: str) -> Counter[int]:
     return sum((c for name, c in votes.items() if name.rsplit("/", 1)[0] == folder), Counter())
 
 
-def _votes(events: Sequence[Event]) -> dict[str, Counter[int]]:
+def _votes(events: Sequence[Event]) -> numbering.Votes:
     """How often the lines of each process name a rank as their own."""
-    votes: dict[str, Counter[int]] = defaultdict(Counter)
-    for e in events:
-        if e.rank is not None and e.kind in OWN_LINES and not e.fields.get("reported_by"):
-            votes[stem(e.where.source)][e.rank] += 1
-    return votes
+    ranked = [e for e in events if e.rank is not None]
+    return votes_of(ranked, {e.where.source: stem(e.where.source) for e in ranked})
 
 
 def _own_files(reg: Registry, events: Sequence[Event], stems: Set[str], votes: numbering.Votes) -> Set[str]:

@@ -15,6 +15,7 @@ each. Bytes that cannot be unwrapped pass unchanged.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 
 from postmortem.formats import framing, pasted, records, times
@@ -33,41 +34,30 @@ PRINTED = frozenset({"kernel", "scheduler", "kubernetes"})  # kinds of which onl
 WRAPPED = frozenset({"console", "agent", "json-lines", "ray", "run"})  # kinds that a collector wraps
 
 
-def of(source: Source, stream: Readable) -> Unwrapped | Again:
-    """The stream of a source, unwrapped if its first bytes show that it is wrapped."""
+def of(source: Source, stream: Readable) -> Readable:
+    """The stream of a source, `Unwrapped` if its first bytes show that it is wrapped."""
     if source.kind not in WRAPPED | PRINTED:
-        return Again(b"", stream)
-    first = _peek(stream)
-    again = Again(first, stream)
-    framer = learn(first) if source.kind in WRAPPED else _journal(first)
-    bare = first.rstrip(b"\r\n")
+        return stream
+    again = Again(stream)
+    framer = learn(again.first) if source.kind in WRAPPED else _journal(again.first)
+    bare = again.first.rstrip(b"\r\n")
     if bare.count(b"\r") >= 3 and b"\n" not in bare:
         framer = framing.returned
     return Unwrapped(again, framer) if framer is not None else again
 
 
-def _peek(stream: Readable) -> bytes:
-    first = b""
-    while len(first) < HEAD:
-        try:
-            piece = stream.read(HEAD - len(first))
-        except Exception:  # the next read raises it again
-            break
-        if not piece:
-            break
-        first += piece
-    return first
-
-
 class Again:
-    """A stream whose first bytes were read already."""
+    """A stream whose `first` bytes were read already."""
 
-    def __init__(self, first: bytes, stream: Readable) -> None:
-        self._first, self._stream = first, stream
+    def __init__(self, stream: Readable) -> None:
+        self.first, self._stream = b"", stream
+        with suppress(Exception):  # the next read raises it again
+            while len(self.first) < HEAD and (piece := stream.read(HEAD - len(self.first))):
+                self.first += piece
 
     def read(self, n: int, /) -> bytes:
-        if self._first:
-            piece, self._first = self._first[:n], self._first[n:]
+        if self.first:
+            piece, self.first = self.first[:n], self.first[n:]
             return piece
         return self._stream.read(n)
 

@@ -8,7 +8,7 @@ that takes no room: the rest of a cut file, a link.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from postmortem.input.container import Container
@@ -92,17 +92,9 @@ class _Account:
             return [Skip(self.container.label, size, "not scanned")] if size else []
         own = [row for row in self.rows if row.path == self.container.label]
         members = [row for row in self.rows if row.path != self.container.label]
-        left = size
-        settled: list[Skip] = []
-        for row in own:
-            settled.append(replace(row, bytes=min(max(row.bytes, 0), left)))
-            left -= settled[-1].bytes
-        share = self._share(members, left)
-        for row in members:
-            bytes_ = min(int(max(row.bytes, 0) * share), left)
-            settled.append(replace(row, bytes=bytes_))
-            left -= bytes_
-        return settled
+        settled = list(_capped(own, size))
+        left = size - sum(row.bytes for row in settled)
+        return [*settled, *_capped(members, left, self._share(members, left))]
 
     def _share(self, members: Sequence[Skip], left: int) -> float:
         """Return the bytes on disk for each byte of a member; a compressed archive's are divided by size."""
@@ -111,3 +103,11 @@ class _Account:
         unknown = sum(max(row.bytes, 0) for row in members if row.path not in self.members)
         total = sum(self.members.values()) + unknown
         return left / total if total else 0.0
+
+
+def _capped(rows: Iterable[Skip], left: int, share: float = 1) -> Iterator[Skip]:
+    """Yield the rows with their share of the bytes, `left` in all at most."""
+    for row in rows:
+        counted = min(int(max(row.bytes, 0) * share), left)
+        left -= counted
+        yield replace(row, bytes=counted)

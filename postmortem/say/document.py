@@ -17,6 +17,7 @@ from postmortem.diagnose.wording import BROAD, INHERITED, capital, iso, sentence
 from postmortem.model import Event, Source
 from postmortem.model.contract import incident as contract
 from postmortem.model.contract import verdict
+from postmortem.model.vocabulary import OF_PEERS
 from postmortem.privacy import cut
 from postmortem.say import accounts, headline, hint, missing, reasons
 from postmortem.say.evidence import Evidence, own_frame
@@ -163,10 +164,8 @@ def _of_symptoms(solution: Solution) -> str | None:
     if solution.outcome != "undetermined" or solution.unread is not None:
         return None
     found = [c.pattern.category for c in solution.claims if c.role == "symptom" and c.pattern.category]
-    for category in ("hang", "peer-lost", "rendezvous", "network"):
-        if category in found:
-            return category
-    return min(found, default=None)
+    first = (category for category in ("hang", *OF_PEERS, "network") if category in found)
+    return next(first, min(found, default=None))
 
 
 def _culprit(solution: Solution) -> verdict.Culprit:

@@ -9,15 +9,14 @@ Numbers of two process groups are not comparable, so each group is compared by i
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import Table, at_odds, odd_one_out
-from postmortem.diagnose.grouped import grouped
+from postmortem.diagnose.grouped import grouped, usual
 from postmortem.diagnose.wording import capital, ranks_text
 from postmortem.model import Event
 
@@ -155,17 +154,12 @@ def differ(table: Table) -> Claim | None:
         counted = {r: w for r, w in group.waits.items() if w.seq is not None}
         if _mixed(table, group):
             continue
-        usual_op, usual_numel = usual(w.op for w in counted.values()), usual(w.numel for w in counted.values())
+        usual_op = usual(w.op for w in counted.values()) or ""
+        usual_numel = usual(w.numel for w in counted.values()) or ""
         works = grouped(((w.seq or 0, w.op or usual_op, w.numel or usual_numel), r) for r, w in counted.items())
         if len(works) > 1:
             return _differing(table, group, works)
     return None
-
-
-def usual(values: Iterable[str]) -> str:
-    """The most frequent value; empty where there is none."""
-    found = Counter(v for v in values if v)
-    return found.most_common(1)[0][0] if found else ""
 
 
 def _differing(table: Table, group: Group, works: dict[tuple[int, str, str], list[int]]) -> Claim | None:
