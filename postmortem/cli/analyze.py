@@ -15,7 +15,7 @@ from postmortem.cli.options import INPUT, OUTPUT, Anonymise, AnonymiseMap, Patte
 from postmortem.cli.writing import Format, Target
 from postmortem.errors import UsageError
 from postmortem.system import output, process
-from postmortem.system.arguments import HISTORY, folder, folder_of, moment
+from postmortem.system.arguments import HISTORY, folder, folder_of, window
 
 OUTCOME_CODES = {"incident": 10, "undetermined": 11, "recovered": 12, "healthy": 0}
 STRICT_CODE = 4
@@ -96,8 +96,7 @@ def analyze(
     chosen: dict[str, Any] = {
         "job": job,
         "job_name": job_name or (None if anonymise or anonymise_map else folder_of(paths)),
-        "since": moment(since, "--since"),
-        "until": moment(until, "--until"),
+        **window(since, until),
         "patterns": tuple(map(folder, folders or ())),
         "baseline": folder(baseline) if baseline else None,
         "redact": not no_redact,

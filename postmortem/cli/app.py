@@ -83,7 +83,7 @@ def run(arguments: list[str]) -> int:
     except ArgumentError as error:
         if message := error.format_message():  # empty: the help was printed
             path = error.ctx.command_path if error.ctx else "postmortem"
-            output.say(f"postmortem: {_one_line(message)}\n  see {path} --help")
+            output.say(f"postmortem: {_one_line(' '.join(message.split()))}\n  see {path} --help")
         return int(error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return process.stop_code()

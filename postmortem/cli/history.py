@@ -22,7 +22,7 @@ from postmortem.fleet.history.rows import clean, row, stamp
 from postmortem.report import text
 from postmortem.report.json import dump, harmless
 from postmortem.system import output
-from postmortem.system.arguments import HISTORY, moment
+from postmortem.system.arguments import HISTORY, window
 
 if TYPE_CHECKING:
     from postmortem.fleet.history.store import Store
@@ -73,8 +73,7 @@ def _filtered(command: Callable[..., None]) -> Callable[..., None]:
 
 def _query(wanted: dict[str, str | None]) -> Query:
     found: Query = {name: value for name, value in wanted.items() if value is not None}
-    for name in found.keys() & {"since", "until"}:
-        found[name] = stamp(moment(found[name], f"--{name}") or 0.0)
+    found |= {name: stamp(at) for name, at in window(wanted["since"], wanted["until"]).items() if at is not None}
     if "-" not in found.get("fingerprint", "-"):
         found["cause"] = found.pop("fingerprint")
     return found
@@ -122,8 +121,9 @@ def add(
     warn_of_network(at)
     names = Keyed(key(at)) if anonymise else None
     incidents = good = known = 0
+    documents = list(_documents(paths))
     with _opened(history, make=True) as store:
-        for path in _documents(paths):
+        for path in documents:
             try:
                 new = _add(store, path, names)
             except PostmortemError:

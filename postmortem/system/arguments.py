@@ -52,3 +52,11 @@ def moment(text: str | None, flag: str) -> float | None:
         hint = f"write it like this: {flag} 2026-11-20T03:12:08Z, or {flag} '3 hours ago'"
         raise UsageError(f"{flag} {text} is not a time", hint) from None
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+
+def window(since: str | None, until: str | None) -> dict[str, float | None]:
+    """Return the times of --since and --until, the earlier one first."""
+    first, last = moment(since, "--since"), moment(until, "--until")
+    if first is not None and last is not None and first > last:
+        raise UsageError(f"--since {since} is later than --until {until}", "give the earlier time to --since")
+    return {"since": first, "until": last}

@@ -21,7 +21,12 @@ FORBIDDEN = (
     "subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.spawn", "os.kill", "os.symlink", "os.link", "os.chmod",
     "os.chown", "socket.", "pickle.", "ftplib.", "http.", "urllib.", "smtplib.", "webbrowser.",
 )  # fmt: skip
-PARSERS = ("<frozen importlib._bootstrap>", "postmortem/replay/catalogue.py", "postmortem/replay/script.py")
+PARSERS = (
+    "<frozen importlib._bootstrap>",
+    "postmortem/replay/catalogue.py",
+    "postmortem/replay/script.py",
+    "jinja2/lexer.py",
+)
 CHANGES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.truncate", "shutil.", "tempfile.")
 
 
@@ -57,7 +62,7 @@ def _hook(event: str, args: tuple[object, ...]) -> None:
 
 
 def _importing() -> bool:
-    """Whether a module is being imported, or replay parses a job of its own."""
+    """Whether a module is imported, replay parses a job of its own, or Jinja reads the numbers of a template."""
     frame = sys._getframe(2)
     while frame is not None:
         if frame.f_code.co_filename.endswith(PARSERS):
