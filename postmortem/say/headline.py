@@ -187,7 +187,7 @@ def _from_match(root: Claim) -> str:
 def _quoted(text: str, bare: bool = True) -> str:
     """As much of a message as fits into a sentence: whole clauses, if there are any, and no open bracket."""
     shown = _REGEXES["source"].sub("", _REGEXES["modules"].sub("", " ".join(text.split())))
-    shown = _REGEXES["bare"].sub("", shown) if bare else shown
+    shown = (_REGEXES["bare"].sub("", shown) if bare else shown).lstrip(": ")
     if len(shown) <= LIMIT:
         return shown.rstrip(".: ")
     clause = max(shown.rfind(mark, LIMIT // 3, LIMIT) for mark in (". ", "; "))
