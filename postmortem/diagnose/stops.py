@@ -13,14 +13,16 @@ from dataclasses import replace
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
-from postmortem.diagnose.wording import capital, ranks_text
+from postmortem.diagnose.wording import capital, listed, ranks_text
 from postmortem.model import Event
 
 
 def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     """At most one claim, where nothing else is a cause, or nothing but the stop of the launcher itself."""
     causes = [c for c in claims if c.role == "cause"]
-    found = _still_running(case) if all(c.tells("stop") for c in causes) else None
+    found = None
+    if all(c.tells("stop") for c in causes):
+        found = _still_running(case) or _unknown_running(case)
     if found is None and all(c.pattern.category == "peer-lost" and c.strength == "silent" for c in causes):
         found = _signaled(case) or _reported(case, claims)
     return [found] if found is not None else []
@@ -40,6 +42,17 @@ def _still_running(case: Case) -> Claim | None:
     requests = [stop.event for r in running if (stop := rows[r].stop) is not None]
     shown = [rows[r].stack or rows[r].last_line for r in running]
     return case.claim("rank-did-not-exit", running, [*shown, *requests], because)
+
+
+def _unknown_running(case: Case) -> Claim | None:
+    """Processes of unknown ranks that did not exit: the launcher stops fewer than had finished."""
+    asks = case.telling("asks") if case.telling("stop") and case.all_finished else []
+    pids = sorted({pid for e in asks if (pid := e.fields.get("pid")) is not None})
+    if not 0 < len(pids) * 2 < len(case.registry.ranks):
+        return None
+    named = f"Process{'es' if len(pids) > 1 else ''} {listed(list(map(str, pids)))}"
+    because = f"{named} still ran when the job was stopped; all ranks had reported that they finished"
+    return case.claim("rank-did-not-exit", (), asks, because)
 
 
 def _running(case: Case) -> list[int]:
