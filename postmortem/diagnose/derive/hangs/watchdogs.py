@@ -218,9 +218,12 @@ def _without_number(table: Table) -> Claim | None:
     if not table.waiting or _others_ran(table, table.waiting):
         return None
     places = {p for r in table.waiting if (p := table.rows[r].place) is not None}
-    call = "{} ({})".format(*places.pop()) if len(places) == 1 else "a collective"
-    because = f"{ranks_text(table.waiting)} timed out in {call}; {_unknown(table, table.waiting)}"
     proof = [e for r in table.waiting if (e := table.rows[r].complaint) is not None and e.kind != "line"]
+    if len(places) == 1:
+        call = " in {} ({})".format(*places.pop())
+    else:  # a watchdog of steps or of requests does not see the collective
+        call = " in a collective" if any("ollective" in e.text for e in proof) else ""
+    because = f"{ranks_text(table.waiting)} timed out{call}; {_unknown(table, table.waiting)}"
     return table.case.claim("collective-timed-out", [], proof, capital(because))
 
 
