@@ -348,7 +348,10 @@ def test_the_page_reads_in_a_browser(tmp_path: Path, browser: Browser, width: in
     assert view.locator("#only-b figure").count() == 1
 
 
-def test_the_cause_is_shown_once_on_a_terminal(in_process: Command) -> None:
-    a, b = (SAMPLES / name / "logs" for name in ("healthy-torchrun", "bad-label-one-rank"))
-    shown = " ".join(in_process("diff", a, b).stdout.split())
-    assert shown.count("where A ended well") == 1 and "Rank 2 raised ValueError" in shown
+def test_the_cause_is_in_a_short_title_and_shown_once(in_process: Command) -> None:
+    a, b = (SAMPLES / name / "logs" for name in ("healthy-torchrun", "swapped-collectives"))
+    cause = "Rank 1 was in a different collective than the others at 13:19:05"
+    for form in ("terminal", "md"):
+        shown = " ".join(in_process("diff", a, b, "--format", form).stdout.split())
+        assert shown.count(f"B failed where A ended well: {cause}. Ranks 0, 2 and 3 waited in") == 1
+        assert shown.count(cause) == 1 and shown.count("rank 1 waited in broadcast") == 1

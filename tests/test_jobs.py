@@ -58,6 +58,31 @@ def test_the_job_is_in_each_output_and_separates_alerts(tmp_path: Path) -> None:
     assert len(keys) == 2
 
 
+def test_two_jobs_never_share_the_key_of_an_alert() -> None:
+    """Neither with long names nor without one, on another day; the same one has its key again."""
+    pager = notify.target("pagerduty+https://example.org/?routing_key=k")
+
+    def key(job: str, time: str) -> str:
+        brief = {
+            "fingerprint": "f" * 16,
+            "job": job,
+            "headline": "h",
+            "outcome": "incident",
+            "evidence": [{"time": time}],
+        }
+        return str(notify.pagerduty(notify.Message(brief), pager)["dedup_key"])  # type: ignore[index]
+
+    jobs = [
+        ("x" * 300 + "1", "t"),
+        ("x" * 300 + "2", "t"),
+        ("", "2026-11-20"),
+        ("", "2026-11-21"),
+        ("a", "t"),
+        ("b", "t"),
+    ]
+    assert len({key(*job) for job in jobs * 2}) == len(jobs) and max(len(key(*job)) for job in jobs) <= notify.KEY
+
+
 def test_a_job_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no job 5"):
         analyze([made(tmp_path, {"slurm-42221.out": ERROR})], Options(job="5"))

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from run_jobs import environment, wrapped
 from test_fault_injection import C, Faults
+from test_run_ranks import with_plugin
 
 from conftest import ROOT, needs
 
@@ -90,6 +91,32 @@ def _link(path: Path) -> str:
         return str(path.readlink())
     except OSError:
         return ""
+
+
+OF_TORCHRUN = ("exception", "exit in a thread", "fork", "last words")
+
+
+@needs("torch")
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OF_TORCHRUN)
+def test_a_job_of_torchrun_is_the_same_with_the_plugin(tmp_path: Path, name: str) -> None:
+    """The plugin writes a log for each rank, so torchrun puts its label before each line."""
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "job.py"]
+    found = []
+    for folder in (tmp_path / "alone", tmp_path / "plugin"):
+        folder.mkdir()
+        (folder / "job.py").write_text(PYTHON[name])
+        if folder.name == "plugin":
+            done = with_plugin(folder, words, PYTHONFAULTHANDLER="")
+            err = "\n".join(re.findall(r"(?m)^\[default0\]:(.*)", done.stderr))
+        else:
+            env = environment(PYTHONFAULTHANDLER="")
+            done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+            err = re.split(r"(?m)^[EWI]\d{4} ", done.stderr)[0].rstrip("\n")
+        files = sorted(path.name for path in folder.iterdir() if path.name not in ("postmortem-runs", "site"))
+        out = done.stdout.replace("[default0]:", "")
+        found.append((done.returncode, out, err.replace(str(folder), ""), files))
+    assert found[0] == found[1]
 
 
 @needs("cc")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import errno
+import hashlib
 import html
 import json
 import os
@@ -192,7 +193,9 @@ def pagerduty(message: Message, to: Target) -> object:
     }
     event: dict[str, object] = {"routing_key": to.key, "event_action": "trigger", "client": "postmortem"}
     if known := brief.get("fingerprint"):
-        event["dedup_key"] = f"{known}:{message.job}"[:KEY]
+        own = message.job or next((str(proof.get("time")) for proof in brief.get("evidence", ())), "")
+        digest = hashlib.sha256(own.encode("utf-8", "replace")).hexdigest()
+        event["dedup_key"] = f"{known}:{own if len(own) < KEY // 2 else digest}"
     if message.has_link:
         event["links"] = [{"href": message.link, "text": "Report"}]
     return {**event, "payload": {name: value for name, value in payload.items() if value}}

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from postmortem.report import json as plain
-from postmortem.report import labels, text, view
+from postmortem.report import labels, text, title, view
 from postmortem.report.terminal import Page
 
 FORMS = ("terminal", "md", "html", "json")
@@ -29,13 +29,21 @@ def render(found: Comparison, form: str, width: int = 80, color: bool = False) -
     """Return the comparison in one of FORMS."""
     if form == "json":
         return plain.harmless(plain.dump(found, indent=1, order=False)) + "\n"
-    parts = {
+    shown, below = title.split(text.sentence(found["headline"], 1000), {})
+    if len(shown) > title.MOST and "; " in shown:  # of several differences the first
+        shown, _, others = shown.partition("; ")
+        shown, below = f"{shown}.", f"{others[:1].upper()}{others[1:]} {below}".rstrip()
+    parts: dict[str, Any] = {
         **found,
-        "headline": text.sentence(found["headline"], 1000),
+        "headline": shown,
+        "below": below,
+        "named": shown.startswith("B failed where A ended well: "),
         "sides": [_side(found[key], name) for key, name in NAMES],
         "rows": [{**row, "by_chance": not row["matters"] and row["kind"] != "missing"} for row in found["differences"]],
         "lines": [{**line, **_shown(line)} for line in found["lines"]],
     }
+    if parts["named"]:  # the title has the sentence
+        parts["sides"][1]["headline"] = labels.CATEGORIES.get(found["b"]["category"], "")
     if form == "terminal":
         return _terminal(parts, width, color)
     if form == "md":
@@ -66,14 +74,15 @@ def _terminal(parts: Mapping[str, Any], width: int, color: bool) -> str:
     page.lines.append(page.paint("DIFFERENT", "doubt") if parts["differs"] else page.paint("NO DIFFERENCE", "good"))
     page.blank()
     page.paragraph(parts["headline"], "bold")
+    if parts["below"]:
+        page.paragraph(parts["below"], "")
     page.blank()
     for side in parts["sides"]:
         page.field(side["name"], [f"{text.line(side['path'], 200)}  {text.sentence(side['outcome'], 80)}"])
-    named = str(parts["b"]["headline"]).rstrip(".") in parts["headline"]  # the row of the outcomes would repeat it
     rows: dict[str, list[str]] = {"differs": [], "chance": [], "lacks": []}
     for row in parts["rows"]:
         kind = "differs" if row["matters"] else "chance" if row["by_chance"] else "lacks"
-        if not (kind == "differs" and row["kind"] == "verdict" and named):
+        if not (kind == "differs" and row["kind"] == "verdict" and parts["named"]):
             rows[kind].append(text.sentence(row["text"], 300))
     page.field("differs", rows["differs"][:SHOWN])
     for side, name in reversed(NAMES):
