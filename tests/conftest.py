@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "sample_logs"
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+GOOD = "".join(f"2026-11-20 21:01:{i:02d},548 INFO [rank0] step {i} loss 2.0\n" for i in range(50))
+GOOD += "2026-11-20 21:02:00,548 INFO [rank0] training finished, exiting\n"
 
 
 def needs(*what: str) -> pytest.MarkDecorator:
@@ -125,6 +127,11 @@ def solved(case: Path) -> Incident:
     from postmortem.analyze import analyze
 
     return analyze([str(case / "logs")])
+
+
+def losses(document: dict[str, Any]) -> dict[str, str]:
+    """The files of which something was lost, with the reasons."""
+    return {row["path"]: row["reason"] for row in document["ledger"]["skipped"] if row.get("lost")}
 
 
 @cache

@@ -12,14 +12,16 @@ from typing import Any
 import pandas as pd
 
 from conftest import table
+from postmortem import report
 from postmortem.model.frame import of_columns, plain
 
 DATA = Path(__file__).parent / "data" / "report"
 NAMES = ("oom", "undetermined", "healthy")
-
+FOR_PROGRAMS = ("github", "csv", "ndjson", "trace", "junit", "brief")
+RENDERS = [
+    getattr(report, f"render_{form}") for form in ("html", "markdown", "json", "terminal", "verbose", *FOR_PROGRAMS)
+]
 PAYLOADS = (*table("report_cases")["payloads"], "long " + "A" * 6000)
-
-
 COLUMNS = ("time", "sigma", "host", "rank", "kind", "severity", "pattern", "text", "source", "line", "clock")
 
 

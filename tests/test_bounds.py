@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from packed import tar_of
 
+from conftest import GOOD, ROOT, losses
 from postmortem import input as collect
 from postmortem import reading
 from postmortem.analyze import Options, analyze
@@ -23,9 +24,6 @@ from postmortem.blocks import flight_recorder, torchrun
 from postmortem.formats import framing, plain_json
 from postmortem.system import pool, process
 
-ROOT = Path(__file__).parent.parent
-GOOD = "".join(f"2026-11-20 21:01:{i:02d},548 INFO [rank0] step {i} loss 2.0\n" for i in range(50))
-GOOD += "2026-11-20 21:02:00,548 INFO [rank0] training finished, exiting\n"
 CHILD = """
 import resource, sys
 from postmortem import blocks as parsers
@@ -46,10 +44,6 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10, resource.getrlim
 HANG = {"a loop": "while True: pass", "a regex": "__import__('regex').search(r'(?:a|a)*$', 'a' * 999 + 'b')"}
 
 
-def skipped(document: dict[str, Any]) -> dict[str, str]:
-    return {row["path"]: row["reason"] for row in document["ledger"]["skipped"] if row.get("lost")}
-
-
 def command(folder: Path, what: str, deadline: float) -> tuple[list[str], dict[str, Any]]:
     for rank in range(3):
         (folder / f"rank{rank}.log").write_text(GOOD.replace("rank0", f"rank{rank}"))
@@ -66,7 +60,7 @@ def command(folder: Path, what: str, deadline: float) -> tuple[list[str], dict[s
 def test_a_source_that_does_not_end_costs_itself(what: str, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (code, *_), document = command(tmp_path / "logs", HANG[what], deadline=2.0)
-    assert code == "11" and skipped(document) == {"rank1.log": "the worker that read it took too long"}
+    assert code == "11" and losses(document) == {"rank1.log": "the worker that read it took too long"}
     assert {s["path"] for s in document["sources"]} == {"rank0.log", "rank2.log"}
 
 
@@ -75,7 +69,7 @@ def test_a_source_that_takes_all_memory_costs_itself(tmp_path: Path) -> None:
     (code, mib, limit), document = command(
         tmp_path / "logs", "held = [bytes(1 << 20) for _ in range(1 << 14)]", deadline=60.0
     )
-    assert code == "11" and skipped(document) == {"rank1.log": "it exceeds the memory limit of one source"}
+    assert code == "11" and losses(document) == {"rank1.log": "it exceeds the memory limit of one source"}
     assert int(mib) < 1800 and int(limit) == -1, "and the limit is taken back"
 
 
@@ -113,7 +107,7 @@ def test_a_lost_part_of_a_log_costs_itself(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(reading, "read", late)
     document = analyze([str(tmp_path)], Options(workers=1)).document
-    assert skipped(document) == {"rank1.log": f"the worker that read it {pool.why(TimeoutError())}"}
+    assert losses(document) == {"rank1.log": f"the worker that read it {pool.why(TimeoutError())}"}
     assert document["ledger"]["scanned"] == len(GOOD)
 
 
@@ -137,7 +131,7 @@ def test_a_flood_of_values_beside_a_log(tmp_path: Path) -> None:
     (tmp_path / "error.json").write_bytes(b'{"message": [' + b"{}," * 21_000_000 + b"{}]}")
     start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     document = analyze([str(tmp_path)], Options(workers=1)).document
-    assert "more than 4,000,000 values" in skipped(document)["error.json"]
+    assert "more than 4,000,000 values" in losses(document)["error.json"]
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start < 600 << 10
 
 
@@ -159,7 +153,7 @@ def test_a_zip_of_a_million_members_is_refused_at_once(tmp_path: Path) -> None:
     start = time.process_time()
     document = analyze([str(tmp_path)]).document
     assert time.process_time() - start < 10
-    assert "directory too large" in skipped(document)["a.zip"]
+    assert "directory too large" in losses(document)["a.zip"]
     assert document["verdict"]["outcome"] == "undetermined"
 
 
@@ -171,7 +165,7 @@ def test_an_archive_of_many_small_logs_has_the_time_that_they_take(
     logs = {f"rank{i}.log": GOOD.replace("rank0", f"rank{i}").replace("2.0", f"2.{i}").encode() for i in range(200)}
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress(tar_of(logs)))
     document = analyze([str(tmp_path)], Options(workers=1)).document
-    assert not skipped(document) and len(document["sources"]) == 200
+    assert not losses(document) and len(document["sources"]) == 200
 
 
 def test_of_packed_logs_as_many_lines_are_read_as_of_plain_ones(tmp_path: Path) -> None:

@@ -5,31 +5,15 @@ from __future__ import annotations
 import pickle
 import random
 
+from conftest import table
 from postmortem.input.sniff import kind
 from postmortem.system import forms
 
 KINDS = forms.rows("input/kinds")
 RING_BUFFER = KINDS["a kernel ring buffer"]["sample"][0]
 LAUNCH = KINDS["lines of torchrun's logger"]["sample"][0]
-CONSOLES = (
-    ("slurm-42221.out", LAUNCH),
-    ("none_zwxwqhe4/attempt_0/2/stderr.log", LAUNCH),
-    ("x.log", 'Traceback (most recent call last):\n  File "torch/distributed/elastic/multiprocessing/errors/__init__.py", line 367, in wrapper\n'),
-    ("run.log", "[rank1]:[E1118 20:32:23.955028747 ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught collective operation timeout: x\n"),
-    ("train.log", "2026-11-20 21:14:56,279 INFO [rank0] train: initializing process group backend=gloo\n"),
-    ("job.log", "2026-11-20 22:36:50.846 engine INFO: job 8 task 1/3 on vm\n"),
-    ("pod.log", "2026-11-20T22:36:50.846Z worker INFO: step 1 loss 0.5\n"),
-    ("rank0.log", "2026-11-20T22:36:50.846Z INFO train: epoch 0 step 1 loss 0.5\n"),
-    ("pod.log", "2026-11-20T22:36:50.846123Z Traceback (most recent call last):\n2026-11-20T22:36:50.846124Z RuntimeError: x\n"),
-    ("slurm.err", "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=38205392.0.\nsrun: error: node117: task 0: Out Of Memory\n"),
-    ("x.log", "[3] include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space left on device\n"),
-    ("rank2.err", 'Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f (most recent call first):\n  File "t.py", line 3 in f\n'),
-    ("x", "[2022-07-26 19:14:55,449] [WARNING] [runner.py:159:fetch_hostfile] Unable to find hostfile\n"),
-    ("session_latest/logs/worker-0a1b2c3d4e5f-01000000-23762.out", ":job_id:01000000\n:actor_name:TrainController\n"),
-    ("x.txt", "EPOCH=1 LOSS=2.1\nEPOCH=2 LOSS=1.9\nEPOCH=3 LOSS=1.8\n"),
-    ("x.txt", "a line without a form\n"),
-    ("x.txt", ""),
-)  # fmt: skip
+LOGGER = ("slurm-42221.out", "none_zwxwqhe4/attempt_0/2/stderr.log")
+CONSOLES = [*((name, LAUNCH) for name in LOGGER), *table("collect_sniff")["consoles"]]
 OTHERS = (
     ("kernel", "kern.log.1", b""),
     ("kernel", "dmesg.txt.gz", b""),

@@ -7,15 +7,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from conftest import SAMPLES
 from postmortem.analyze import analyze
 from postmortem.input import sniff
 from postmortem.library import load
 
-HERE = Path(__file__).resolve().parent
-HEALTHY = HERE.parent / "sample_logs" / "healthy-torchrun" / "logs"
+HEALTHY = SAMPLES / "healthy-torchrun" / "logs"
 NAMES = {"kernel": "dmesg.txt", "gpu-hardware": "dmesg.txt", "scheduler": "slurmctld.log", "kubernetes": "events.txt"}
 NAMES_A_RANK = ("kernel-oom-summary", "slurm-task-out-of-memory")  # of this job, and that it was killed
-TOGETHER = 8  # lines in one analysis
 
 
 def foreign() -> Iterator[tuple[str, str]]:
@@ -32,15 +33,16 @@ def foreign() -> Iterator[tuple[str, str]]:
                 yield name, f"{text}\n"
 
 
-def test_a_job_that_finished_did_not_fail_whatever_others_state(tmp_path: Path) -> None:
+@pytest.mark.parametrize("together", [40, pytest.param(8, marks=pytest.mark.slow)])  # lines in one analysis
+def test_a_job_that_finished_did_not_fail_whatever_others_state(together: int, tmp_path: Path) -> None:
     lines: dict[str, list[str]] = defaultdict(list)
     for name, text in foreign():
         lines[name].append(text)
     assert sum(map(len, lines.values())) > 150
     for name, texts in lines.items():
-        for at in range(0, len(texts), TOGETHER):
+        for at in range(0, len(texts), together):
             folder = tmp_path / f"{name}-{at}"
             shutil.copytree(HEALTHY, folder)
-            (folder / name).write_text("".join(texts[at : at + TOGETHER]))
+            (folder / name).write_text("".join(texts[at : at + together]))
             verdict = analyze([str(folder)]).document["verdict"]
-            assert verdict["outcome"] == "healthy", (verdict["headline"], texts[at : at + TOGETHER])
+            assert verdict["outcome"] == "healthy", (verdict["headline"], texts[at : at + together])

@@ -16,13 +16,10 @@ from typing import Any
 
 import pytest
 
-from conftest import needs
+from conftest import GOOD, ROOT, needs
 
-ROOT = Path(__file__).parent.parent
 C = Path(__file__).parent / "system" / "failing.c"
 DOCUMENTED = {0, 1, 2, 3, 10, 11, 12}
-GOOD = "".join(f"2026-11-20 21:01:{i:02d},548 INFO [rank0] step {i} loss 2.0\n" for i in range(50))
-GOOD += "2026-11-20 21:02:00,548 INFO [rank0] training finished, exiting\n"
 OLD = "the report of yesterday\n"
 
 

@@ -98,29 +98,8 @@ def test_a_failure_is_the_same_in_every_release_of_torch(tmp_path: Path) -> None
         assert len(found.matches) > 1 and len(values) == 1
 
 
-IMPORT = "ImportError: {}: cannot open shared object file: No such file or directory"
-KILLED = "[ 2612.608042] {}: Killed process 32688 (python3) total-vm:1425944kB, anon-rss:717428kB, file-rss:94192kB"
-SAVE = "[rank0]: RuntimeError: [enforce fail at inline_container.cc:{}] . {}"
-# lines of one failure, and a line of another
-LINES = (
-    (  # whichever process meets a full /dev/shm first
-        ("[rank1]: RuntimeError: unable to allocate shared memory(shm) for file </torch_25681_0>: No space left on device (28)",
-         "node-a:9:9 [3] include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space left on device",
-         "[node-a:3139 :0:3195] Caught signal 7 (Bus error: nonexistent physical address)"),
-        "node-a:9:9 [0] misc/shmutils.cc:129 NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl-a",
-    ),
-    ((IMPORT.format("libcudart.so.12"), IMPORT.format("libcudart.so.13")), IMPORT.format("libpython3.11.so.1.0")),
-    ((KILLED.format("Memory cgroup out of memory"),), KILLED.format("Out of memory")),
-    (
-        (SAVE.format(672, "unexpected pos 106240 vs 106168"),
-         SAVE.format(471, "PytorchStreamWriter failed writing file data/228: file write failed")),
-        SAVE.format(747, "open file failed with strerror: Permission denied"),
-    ),
-)  # fmt: skip
-
-
 def test_single_lines_of_one_failure_and_of_another(tmp_path: Path) -> None:
-    for number, (same, other) in enumerate(LINES):
+    for number, (same, other) in enumerate(table("fingerprint")["lines"]):
         values = {alone(tmp_path / f"{number}-{n}", line) for n, line in enumerate(same)}
         assert len(values) == 1 and alone(tmp_path / f"{number}-other", other) not in values
 

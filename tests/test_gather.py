@@ -21,7 +21,7 @@ import pytest
 from gathered import HANG, WAITS, collect, command, document, index, members, ranks, state, tool
 from run_jobs import wait_for
 
-from conftest import ROOT, Command, needs
+from conftest import ROOT, Command, needs, table
 from postmortem.live.collect import here, readers, result_table, sent_program, subprocesses
 from postmortem.live.collect import rank_search as search
 from postmortem.live.collect.archive import Archive
@@ -313,19 +313,9 @@ def test_wrong_options_are_explained_and_no_file_is_replaced(tmp_path: Path, in_
     old, link = tmp_path / "old.tar.zst", tmp_path / "link.tar.zst"
     old.write_bytes(b"evidence")
     link.symlink_to(tmp_path / "elsewhere")
-    for arguments, message in (
-        (("-o", old), f"{old} exists"),
-        (("-o", link), "exists"),
-        (("-o", tmp_path / "archive.zip"), "is no archive by its name"),
-        (("--srun", "1", "--ssh", "a"), "--srun and --ssh are two launchers"),
-        (("--namespace", "x"), "--namespace and --container are for --kubectl"),
-        (("--timeout", "5"), "--python, --timeout and --parallel are for many hosts"),
-        (("--ssh", "-oProxyCommand=x"), "is not the name of a host"),
-        (("--srun", "1;reboot"), "is not the number of a job"),
-        (("--since", "yesterdy"), "--since yesterdy is not a time"),
-    ):
-        done = in_process("collect", *arguments)
-        assert done.returncode == 2 and message in done.stderr, done.stderr
+    for arguments, message in table("collect_options")["wrong"]:
+        done = in_process("collect", *arguments.format(tmp_path).split())
+        assert done.returncode == 2 and message.format(tmp_path) in done.stderr, done.stderr
     assert old.read_bytes() == b"evidence"
     assert in_process("collect", "-o", tmp_path / "no" / "such.tar.zst").returncode == 1
 

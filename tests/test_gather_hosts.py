@@ -19,35 +19,8 @@ from gathered import WAITS, collect, document, index, members, ranks, tool
 from run_jobs import wait_for
 from system.slurm import Slurm
 
-from conftest import needs
+from conftest import ROOT, needs
 from postmortem.live.collect.hosts import Hosts, commands
-
-KUBECTL = """\
-#!{python}
-import json, os, sys
-words = sys.argv[1:]
-with open({calls!r}, "a") as calls:
-    calls.write(json.dumps(words) + "\\n")
-at = words.index("--namespace")
-del words[at : at + 2]
-pods = ["train-worker-0", "train-worker-1", "train-worker-2"]
-if words[:2] == ["get", "pods"]:
-    print(json.dumps({{"items": [{{"metadata": {{"name": pod}}}} for pod in pods]}}))
-elif words[0] == "exec":
-    pod, program = words[words.index("-i") + 1], words[words.index("--") + 1:]
-    if pod == "train-worker-2":
-        sys.exit('error: cannot exec into a container in a completed pod; current phase is Failed')
-    code = "import socket, sys; socket.gethostname = lambda: {{0!r}}; exec(sys.stdin.read())".format(pod)
-    os.execv(sys.executable, [sys.executable, "-c", code, *program[2:]])
-elif words[0] == "logs" and words[1] == "train-worker-2" and "--previous" in words:
-    print("2026-11-20T21:00:00Z token=hf_" + "a1B2" * 9 + " RuntimeError: CUDA out of memory")
-elif words[0] == "logs":
-    sys.exit("Error from server (BadRequest): previous terminated container not found")
-elif words[0] == "describe":
-    print("Name:         train-worker-2\\nNamespace:    default\\nStatus:       Failed")
-else:
-    print("LAST SEEN   TYPE      REASON      OBJECT               MESSAGE")
-"""
 
 
 @pytest.fixture(scope="module")
@@ -139,8 +112,8 @@ def test_hosts_are_listed_in_a_file(tmp_path: Path) -> None:
 
 
 def test_pods_answer_and_one_that_ended_has_its_previous_log(tmp_path: Path) -> None:
-    calls = tmp_path / "calls"
-    tool(tmp_path / "bin", "kubectl", KUBECTL.format(python=sys.executable, calls=str(calls)))
+    (tmp_path / "bin").mkdir()
+    shutil.copy(ROOT / "tests" / "system" / "kubectl", tmp_path / "bin")
     archive = tmp_path / "pods.tar.zst"
     done = collect(
         *("-o", archive, "--kubectl", "app=train", "-n", "ml", "--job", "x", "--python", "python3"),
@@ -154,7 +127,7 @@ def test_pods_answer_and_one_that_ended_has_its_previous_log(tmp_path: Path) -> 
     assert {"host=train-worker-0/ps.txt", "host=train-worker-1/ps.txt", "describe.txt", "events.txt"} <= set(files)
     previous = files["host=train-worker-2/previous.log"].decode()
     assert "CUDA out of memory" in previous and "hf_a1B2" not in previous  # redacted on its way in
-    asked = [json.loads(line) for line in calls.read_text().splitlines()]
+    asked = [json.loads(line) for line in (tmp_path / "bin" / "calls").read_text().splitlines()]
     assert all(words[words.index("--namespace") + 1] == "ml" for words in asked)
     kinds = {s["path"].partition("!/")[2]: (s["kind"], s["host"]) for s in document(archive)["sources"]}
     assert kinds["host=train-worker-2/previous.log"] == ("console", "train-worker-2")

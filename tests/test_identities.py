@@ -10,22 +10,16 @@ import string
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from report_cases import RENDERS
 
 from conftest import SAMPLES, solved, table
 from postmortem import report
 from postmortem.analyze import analyze
 from postmortem.privacy.anonymize import Anonymizer, anonymized
-
-OUTPUTS: tuple[Callable[[Any], str], ...] = (
-    report.render_html, report.render_markdown, report.render_json, report.render_terminal, report.render_verbose,
-    report.render_brief, report.render_csv, report.render_ndjson, report.render_trace, report.render_github,
-    report.render_junit,
-)  # fmt: skip
 
 HOSTS = ("falcon-x1", "dgx17", "kestrel03b", "ip-10-91-7-33", "peregrine-gpu-2", "osprey", "zh4-rack9-n12")
 USERS = ("gertrude", "m_okafor", "jdoe42", "Lindqvist", "petra.nov")
@@ -101,7 +95,7 @@ def test_forty_identities_survive_in_no_output(job: Path) -> None:
     assert "falcon" in block(report.render_html(found)).lower(), "the page has its packed events"
     hidden = anonymized(found)
     assert report.render_html(hidden) == report.render_html(anonymized(found))
-    for render in OUTPUTS:
+    for render in RENDERS:
         shown = render(hidden)
         shown = (shown + (block(shown) if render is report.render_html else "")).lower()
         left = {form: _around(shown, form) for name in ALL for form in forms(name) if form in shown}

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packed import PACK, tar_of
 
+from conftest import losses
 from postmortem import report
 from postmortem.analyze import Incident, analyze
 from postmortem.cli.app import run
@@ -63,15 +64,11 @@ def analysed(folder: Path, **files: bytes) -> Incident:
     return analyze([str(folder)])
 
 
-def losses(incident: Incident) -> dict[str, str]:
-    return {row["path"]: row["reason"] for row in incident.document["ledger"]["skipped"] if row.get("lost")}
-
-
 def check(incident: Incident, name: str) -> None:
     """Every output shows a loss in a file."""
     verdict = incident.document["verdict"]
     assert verdict["outcome"] != "healthy"
-    assert any(path.partition("!/")[0] == name for path in losses(incident))
+    assert any(path.partition("!/")[0] == name for path in losses(incident.document))
     assert name in report.render_html(incident).partition('<script type="application/json"')[0]
     assert name in report.render_markdown(incident)
     assert "Not everything was read" in report.render_terminal(incident)
@@ -106,7 +103,7 @@ def test_files_left_out_on_purpose_are_no_loss(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/etc/hostname")
     whole = {name: WHOLE[name] for name in ("rank1.log.gz", "nccl_trace_rank_0")}
     incident = analysed(tmp_path, **{"rank0.log": log(), "train.py": b"x = 1\n", "core.1": b"\x7fELF", **whole})
-    assert incident.document["verdict"]["outcome"] == "healthy" and not losses(incident)
+    assert incident.document["verdict"]["outcome"] == "healthy" and not losses(incident.document)
     assert {"link", "train.py", "core.1"} <= {r["path"] for r in incident.document["ledger"]["skipped"]}
 
 
@@ -132,6 +129,6 @@ def test_no_file_that_lost_a_part_is_healthy(
         incident = analysed(folder, **{"rank0.log": log(steps=20), name: data})
     except NothingReadable:
         return
-    assert incident.document["verdict"]["outcome"] != "healthy" or not losses(incident)
+    assert incident.document["verdict"]["outcome"] != "healthy" or not losses(incident.document)
     if not flip and WHOLE[name][at:].strip(b"\0"):  # an archive's padding is no loss
         check(incident, name)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from conftest import table
 from postmortem import Options, analyze, report
 from postmortem.errors import UsageError
 from postmortem.fleet import notify
 
 ERROR = "[rank0]: ValueError: bad label\n"
-STEP = "slurmstepd: error: *** STEP {}.0 ON n1 CANCELLED AT 2026-11-20T21:13:48 DUE TO TIME LIMIT ***\n"
 
 
 def made(folder: Path, files: dict[str, str]) -> str:
@@ -21,26 +21,10 @@ def made(folder: Path, files: dict[str, str]) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize(
-    ("files", "job"),
-    [
-        ({"slurm-42221.out": ERROR}, "42221"),
-        ({"train.o8812345": ERROR}, "8812345"),
-        ({"console.log": ERROR + STEP.format(42221)}, "42221"),
-        ({"console.log": "SLURM_JOB_ID=42221\n" + ERROR}, "42221"),
-        ({"console.log": "PBS Job Id: 3264.pbs101\n" + ERROR}, "3264"),
-        ({"console.log": "wandb: View run at https://wandb.ai/a/b/runs/3ifhrane\n" + ERROR}, "3ifhrane"),
-        ({"console.log": "wandb: setting up run 3ifhrane\nSLURM_JOB_ID=7\n" + ERROR}, "7"),
-        ({"48211_zwxwqhe4/attempt_0/0/stderr.log": ERROR}, "48211"),
-        # no id: an unnamed rendezvous, a date, two steps of different jobs, Ray's number of a driver
-        ({"none_zwxwqhe4/attempt_0/0/stderr.log": ERROR}, None),
-        ({"train-20261120.out": ERROR}, None),
-        ({"console.log": ERROR + STEP.format(1) + STEP.format(2)}, None),
-        ({"console.log": "Create runtime env for job_id=01000000\n" + ERROR}, None),
-    ],
-)
+@pytest.mark.parametrize(("files", "job"), table("jobs")["ids"])
 def test_the_id_of_the_job(tmp_path: Path, files: dict[str, str], job: str | None) -> None:
-    assert analyze([made(tmp_path, files)]).document["job"]["id"] == job
+    logs = made(tmp_path, {name: text + ERROR for name, text in files.items()})
+    assert analyze([logs]).document["job"]["id"] == job
 
 
 def test_the_job_is_in_each_output_and_separates_alerts(tmp_path: Path) -> None:

@@ -9,33 +9,10 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from conftest import ROOT
+from conftest import ROOT, table
 
 PACKAGE = ROOT / "postmortem"
-FLOORS = (  # from the top down; a room may import rooms of floors below its own, and itself
-    ("__main__",),
-    ("cli",),
-    ("hook", "torchrun"),  # loaded by a rank and by torchrun
-    ("fleet", "live"),
-    ("workshop",),
-    ("replay",),
-    ("analyze",),
-    ("report",),
-    ("say",),
-    ("diagnose",),
-    ("align",),
-    ("reading",),
-    ("blocks",),
-    ("formats",),
-    ("scan",),
-    ("library",),
-    ("input",),
-    ("privacy",),
-    ("system",),
-    ("model",),
-    ("errors", "version"),
-)
-FLOOR = {room: -height for height, rooms in enumerate(FLOORS) for room in rooms}
+FLOOR = {room: -height for height, rooms in enumerate(table("layers")["floors"]) for room in rooms}
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if "scenarios" not in p.parts)  # those are training scripts
 MAX_FILES = 8  # at the top of the package
 MAX_LINES = 400

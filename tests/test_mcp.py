@@ -20,10 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_jobs import alive, wait_for
 
-from conftest import ROOT, SAMPLES, needs
+from conftest import ROOT, SAMPLES, needs, table
 from postmortem.errors import UsageError
 from postmortem.fleet.mcp import listing
+from postmortem.live.run import processes
 
 pytestmark = needs("mcp")
 
@@ -523,27 +525,9 @@ def test_a_thousand_lines_can_be_read_page_by_page(tmp_path: Path) -> None:
     assert [int(line.partition("|")[0]) for line in read] == list(range(1, 1001))
 
 
-WRONG: tuple[tuple[str, dict[str, Any], str], ...] = (
-    ("analyze", {}, "'paths' is a required property"),
-    ("analyze", {"paths": []}, "analyze: paths: "),
-    ("timeline", {"paths": ["logs"], "severity": "bad"}, "timeline: severity: 'bad' is not one of"),
-    ("timeline", {"paths": ["logs"], "limit": 10**9}, "timeline: limit: "),
-    ("timeline", {"paths": ["logs"], "since": "yesterdy"}, "since yesterdy is not a time"),
-    ("timeline", {"paths": ["logs"], "rank": 3}, "'rank' was unexpected"),
-    ("lines", {"paths": ["logs"], "where": "rank0.log:99"}, "rank0.log has 5 lines"),
-    ("lines", {"paths": ["logs"], "where": "rank9.log:1"}, "there is no file rank9.log in these logs"),
-    ("details", {"paths": ["logs"], "part": "secrets"}, "'secrets' is not one of"),
-    ("explain", {"pattern": "kernel-oom"}, "there is no pattern kernel-oom"),
-    ("verdict", {"path": "logs/rank0.log"}, "is no report of postmortem"),
-    ("verdict", {"path": "logs"}, "logs is a folder"),
-    ("incidents", {"path": "logs/rank0.log"}, "logs/rank0.log is a file"),
-    ("history", {}, "this server has no history"),
-    ("drop_table", {}, "there is no tool drop_table"),
-)
-
-
 def test_a_wrong_question_is_answered_with_the_next_step(hostile: Path) -> None:
-    for (*_, words), result in zip(WRONG, results(hostile, [(name, a) for name, a, _ in WRONG]), strict=True):
+    wrong = table("mcp")["wrong"]
+    for (*_, words), result in zip(wrong, results(hostile, [(name, a) for name, a, _ in wrong]), strict=True):
         refused(result, words)
         assert len(result.content[0].text.splitlines()) == 2
 
@@ -574,27 +558,12 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def stat(pid: object) -> list[str]:
-    """Return state and parent of a process; those of a zombie if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
-    except OSError:
-        return ["Z", ""]
-
-
 def children(pid: int) -> set[int]:
-    """Return the processes below one."""
-    own = {int(p.name) for p in Path("/proc").glob("[0-9]*") if stat(p.name)[1] == str(pid)}
-    return own.union(*map(children, own))
+    return {found for found, _ in processes.below(pid)}
 
 
 def gone(pids: set[int]) -> bool:
-    deadline = time.monotonic() + 5
-    while any(stat(pid)[0] != "Z" for pid in pids):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
+    return bool(wait_for(lambda: not any(map(alive, pids)), 5))
 
 
 @pytest.mark.slow
@@ -657,10 +626,7 @@ def raw(slow: Path) -> Iterator[Raw]:
 def test_the_end_of_the_client_or_of_the_server_ends_the_reader(raw: Raw, number: int) -> None:
     """0: the client closes the pipe."""
     raw.call(2, "analyze", {"paths": ["."]})
-    deadline = time.monotonic() + 20
-    while not (readers := children(raw.process.pid)):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    readers = wait_for(lambda: children(raw.process.pid), 20)
     assert raw.process.stdin and raw.process.stderr
     if number:
         raw.process.send_signal(number)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conftest import ROOT, solved
+from conftest import GOOD, ROOT, losses, solved, table
 from postmortem import blocks as parsers
 from postmortem import reading, report, scan
 from postmortem.align import Timeline
@@ -31,25 +31,9 @@ from postmortem.report import columns, groups, html, lanes, markdown, svg, termi
 
 OOM = ROOT / "sample_logs" / "host-oom-cache-of-rank-2" / "logs"
 LONG = "9" * 5000  # CPython's int() refuses more than 4,300 digits
-GOOD = "".join(f"2026-11-20 21:01:{i:02d},548 INFO [rank0] step {i} loss 2.0\n" for i in range(50))
-GOOD += "2026-11-20 21:02:00,548 INFO [rank0] training finished, exiting\n"
 
-ODD = {
-    "frame": f'Traceback (most recent call last):\n  File "a.py", line {LONG}, in f\nValueError: x\n',
-    "faulthandler": (
-        f'Fatal Python error: Aborted\n\nThread 0x00007f (most recent call first):\n  File "a.py", line {LONG} in f\n'
-    ),
-    "failure block": f"  rank      : {LONG} (local_rank: {LONG})\n  exitcode  : -{LONG} (pid: {LONG})\n",
-    "exit code": f"  rank      : 1 (local_rank: 1)\n  exitcode  : {LONG} (pid: {LONG})\n",
-    "mpi": f"[1,{LONG}]<stdout>: hello\n",
-    "ray": f"(TrainWorker pid={LONG}, ip=10.0.0.1) hello\n(x pid={LONG}) (ip=10.0.0.1, pid={LONG}) world_rank={LONG}\n",
-    "nccl": f"node-a:{LONG}:{LONG} [{LONG}] NCCL INFO comm 0x1 rank {LONG} nranks {LONG} cudaDev {LONG}\n",
-    "kernel": f"Out of memory: Killed process {LONG} (python3) total-vm:{LONG}kB, anon-rss:{LONG}kB\n",
-    "watchdog": f"[rank0]:[E1120 21:05:58.4 x.cpp:1] Timeout(ms)={LONG}) ran for {LONG} milliseconds\n",
-    "superscript": "<14>1 2026-11-20T21:01:00Z node-a train ² - - hello\nrank ²: step ² loss ²\n",
-    "time": json.dumps({"events": [{"timestamp": int("9" * 400), "message": "step 3"}]}, indent=4),
-    "docker": f'{{"log": "step {LONG}\\n", "rank": {LONG}, "pid": "²", "ts": "²"}}\n',
-}
+ODD = {name: text.replace("LONG", LONG) for name, text in table("parser_errors")["odd"].items()}
+ODD["time"] = json.dumps({"events": [{"timestamp": int("9" * 400), "message": "step 3"}]}, indent=4)
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -124,10 +108,6 @@ def fails_late(*_args: object) -> Iterator[object]:
     raise ValueError("no such thing")
 
 
-def lost(document: dict[str, Any]) -> dict[str, str]:
-    return {r["path"]: r["reason"] for r in document["ledger"]["skipped"] if r.get("lost")}
-
-
 def test_a_parser_that_fails_costs_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(parsers._BY_OPENER, traceback.OPENER.id, fails_late)
     trace = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\nValueError: x\n'
@@ -136,8 +116,8 @@ def test_a_parser_that_fails_costs_one_line(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "rank1.log").write_text(GOOD.replace("rank0", "rank1"))
     document = analyze([str(tmp_path)]).document
     assert document["verdict"]["category"] == "host-oom"
-    (reason,) = lost(document).values()
-    assert list(lost(document)) == ["rank0.log"] and reason.startswith("line 52: an internal error in ")
+    (reason,) = losses(document).values()
+    assert list(losses(document)) == ["rank0.log"] and reason.startswith("line 52: an internal error in ")
     assert "(ValueError: no such thing), please report it" in reason
 
 
@@ -145,7 +125,7 @@ def test_the_row_names_the_parser(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(torchrun, "whole", fails)
     document = analyze([str(OOM)]).document
     assert document["verdict"]["outcome"] in ("incident", "undetermined")
-    assert all("blocks/torchrun.py:" in reason for reason in lost(document).values())
+    assert all("blocks/torchrun.py:" in reason for reason in losses(document).values())
 
 
 @pytest.mark.parametrize("step", ["scan.scan", "unwrap.of"])
@@ -179,7 +159,7 @@ def test_a_step_that_fails_costs_itself(step: str, tmp_path: Path, monkeypatch: 
     assert run(["analyze", str(OOM), "--output", str(target), "--exit-code"]) in (10, 11)
     document = analyze([str(OOM)]).document
     named = {"align.align": "the alignment of the clocks", "diagnose.diagnose": "the diagnosis"}[step]
-    assert "please report it" in lost(document)[named]
+    assert "please report it" in losses(document)[named]
     assert named in target.read_text()
     if step == "diagnose.diagnose":
         headline = "Undetermined: the logs were read, but an internal error lost a part of the diagnosis."

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from report_cases import RENDERS
 
 from conftest import ROOT, table
 from postmortem import report
@@ -29,11 +30,6 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from planted import KINDS, LATER, MANY_LINES, Plant, leaked, plants
 
 ALNUM = string.ascii_letters + string.digits
-OUTPUTS = (
-    report.render_html, report.render_markdown, report.render_json, report.render_terminal,
-    report.render_verbose, report.render_brief, report.render_ndjson, report.render_csv, report.render_trace,
-    report.render_github, report.render_junit,
-)  # fmt: skip
 CUTS = (60, 80, 105, 160, 200, 300, 400, 1000, 2000, 4000, 16384)
 PLANTS = list(plants(seed=3, count=20 * len(KINDS)))
 WHOLE = ("cookie", "file-name", "stripe-secret")  # more than the planted secret is marked
@@ -133,7 +129,7 @@ def test_no_output_holds_a_part_of_a_secret(
     (folder / "rank0.log").write_text("".join(_failure(*row) for row in zip(chosen, lengths, places, strict=False)))
     (folder / "rank1.log").write_text("step 1 loss 0.3\nstep 2 loss 0.2\n" + "".join(p.text + "\n" for p in chosen))
     found = analyze([str(folder)], Options(workers=1))
-    for render in OUTPUTS:
+    for render in RENDERS:
         shown = render(found)
         left = [p for p in chosen if leaked(p.secret, shown)]
         assert not left, (render.__name__, left)
@@ -165,7 +161,7 @@ def test_a_secret_in_a_file_name_is_in_no_output(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "token=Zk4Qm8Xw2Lr6Tn0Vb5Yc.log").write_text(_failure(LINES[2], 60, 2.0))
     found = analyze([str(tmp_path)])
-    for render in OUTPUTS:
+    for render in RENDERS:
         shown = render(found)
         assert secret[6:] not in shown and "Zk4Qm8Xw2Lr6Tn0Vb5Yc" not in shown
     assert [s["path"] for s in found.document["sources"]] == [to_events(found.timeline, {})[0].where.source]

@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_cases import NAMES, PAYLOADS, load, poisoned
+from report_cases import FOR_PROGRAMS, NAMES, PAYLOADS, RENDERS, load, poisoned
 from test_report_timeline import many
 
 from conftest import SAMPLES
@@ -28,14 +28,7 @@ from postmortem.report.events import read_events
 from postmortem.report.exports import iso, moments
 
 ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-EVERY = [
-    report.render_github,
-    report.render_csv,
-    report.render_ndjson,
-    report.render_trace,
-    report.render_junit,
-    report.render_brief,
-]
+EVERY = RENDERS[-len(FOR_PROGRAMS) :]
 
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))

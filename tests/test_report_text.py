@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
-from report_cases import DATA, NAMES, PAYLOADS, Case, load, poisoned
+from report_cases import DATA, NAMES, PAYLOADS, RENDERS, Case, load, poisoned
 
+from conftest import table
 from postmortem import report
 from postmortem.report import json as plain
 from postmortem.report import markdown, text, view
@@ -196,20 +197,8 @@ def test_every_output_renders_a_document_without_values() -> None:
         {key: [dict.fromkeys(i) for i in value] if isinstance(value, list) else value for key, value in full.items()},
     ]
     for document in thin:
-        for name in [
-            "html",
-            "markdown",
-            "json",
-            "terminal",
-            "verbose",
-            "github",
-            "csv",
-            "ndjson",
-            "trace",
-            "junit",
-            "brief",
-        ]:
-            assert isinstance(getattr(report, f"render_{name}")(Case(document)), str)
+        for render in RENDERS:
+            assert isinstance(render(Case(document)), str)
         assert report.card(document)
 
 
@@ -236,18 +225,9 @@ def test_no_output_trusts_the_types_of_a_document(name: str) -> None:
 
 
 def test_numbers_are_written_as_people_write_them() -> None:
-    spans = {0.004: "4 ms", 0.6: "0.6 s", 37.01: "37 s", 600.0: "10 min", 3999: "66 min 39 s", 86400: "24 h"}
-    spans |= {10**6: "12 days", None: ""}  # type: ignore[dict-item]
-    for seconds, words in spans.items():
+    for seconds, words in table("report_text")["seconds"]:
         assert text.seconds(seconds) == words
-    # the headline has `about 21:13`; milliseconds below it would contradict it
-    moments = {
-        None: "21:13:48.704 UTC",
-        0.004: "21:13:48.704 UTC ± 4 ms",
-        5.1: "21:13:48 UTC ± 5.1 s",
-        60: "about 21:13 UTC",
-    }
-    for sigma, words in moments.items():
+    for sigma, words in table("report_text")["moments"]:
         assert text.moment("2026-11-20T21:13:48.704Z", sigma) == words
     assert text.ranges([7, 0, 1, 2, 3, 6]) == "0–3, 6, 7"
     assert text.ranges(range(4096)) == "0–4095"
@@ -257,13 +237,9 @@ def test_numbers_are_written_as_people_write_them() -> None:
 def test_only_the_time_of_a_cited_line_gets_the_date() -> None:
     """A quoted message may have a time of its own."""
     cited = [{"time": "2026-11-21T13:18:36.000Z"}]
-    for headline, shown in (
-        ("Rank 1 raised ValueError: lunch at 12:30 in a.py:3.", "Rank 1 raised ValueError: lunch at 12:30 in a.py:3."),
-        (
-            "Rank 1 was killed at about 13:18:36 (± 5 s).",
-            "Rank 1 was killed at about 13:18:36 UTC on 2026-11-21 (± 5 s).",
-        ),
-    ):
+    own = "Rank 1 raised ValueError: lunch at 12:30 in a.py:3."
+    killed = "Rank 1 was killed at about 13:18:36{} (± 5 s).".format
+    for headline, shown in ((own, own), (killed(""), killed(" UTC on 2026-11-21"))):
         assert view.lead({"verdict": {"headline": headline, "evidence": cited}}) == (shown, "")
 
 

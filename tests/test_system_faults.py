@@ -17,16 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conftest import GOOD, ROOT
 from postmortem import report
 from postmortem.analyze import analyze
 from postmortem.blocks import read_text
 from postmortem.cli.app import run
 from postmortem.report import json as plain
 
-ROOT = Path(__file__).parent.parent
 OOM = ROOT / "sample_logs" / "host-oom-cache-of-rank-2" / "logs"
-GOOD = "".join(f"2026-11-20 21:01:{i:02d},548 INFO [rank0] step {i} loss 2.0\n" for i in range(50))
-GOOD += "2026-11-20 21:02:00,548 INFO [rank0] training finished, exiting\n"
 TRACE = (
     'Traceback (most recent call last):\n  File "/w/train.py", line 31, in main\n    loss.backward()\n'
     "RuntimeError: CUDA error: an illegal memory access was encountered\n"

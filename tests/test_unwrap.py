@@ -10,7 +10,7 @@ from envelopes import ENVELOPES, arrived
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import SAMPLES
+from conftest import SAMPLES, table
 from postmortem.analyze import analyze
 from postmortem.blocks import read_text
 from postmortem.formats import marks, records, unwrap
@@ -51,17 +51,7 @@ def test_a_traceback_inside_a_record_is_lines_of_the_record() -> None:
 
 
 def test_a_record_names_its_rank() -> None:
-    for record, rank in (
-        ({"message": "x", "labels": {"rank": 3, "host": "c-1"}}, 3),
-        ({"msg": "x", "global_rank": "7", "local_rank": 3}, 7),
-        ({"text": "x", "record": {"extra": {"rank": 2}, "process": {"id": 99}}}, 2),
-        ({"jsonPayload": {"message": "x", "process_index": 1}}, 1),
-        ({"log": '{"msg": "x", "rank": 5}\n', "stream": "stderr"}, 5),
-        ({"line": "x", "labels": {"pod": "train-rank-4"}}, 4),
-        ({"msg": "x", "local_rank": 3}, None),
-        ({"msg": "x", "rank": True}, None),
-        ({"msg": "x", "rank": "9" * 5000}, None),
-    ):
+    for record, rank in (*table("unwrap")["ranks"], ({"msg": "x", "rank": "9" * 5000}, None)):
         assert records.facts(record).rank == rank, record
 
 

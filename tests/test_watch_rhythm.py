@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conftest import table
 from postmortem.live.watch import activity, phases
 from postmortem.live.watch.activity import Snapshot
 from postmortem.live.watch.rhythm import Activity, Judge, Rhythm, Settings
@@ -93,19 +94,7 @@ def test_a_dead_run_is_called_still_in_the_end(gaps: list[int], phase: str) -> N
 
 
 def test_the_phase_that_a_line_or_a_stack_names() -> None:
-    for line, phase in {
-        "Saving checkpoint to /ckpt/step_1000": "checkpoint",
-        "checkpoint saved in 31.2 s": "",
-        "saved model to out/": "",
-        "Evaluating on 5000 samples": "evaluation",
-        "***** Running evaluation *****": "evaluation",
-        "evaluation finished: accuracy 0.81": "",
-        "compiling the model with inductor": "compile",
-        "Downloading shards:  12%|": "data",
-        "initializing process group backend=nccl": phases.START,
-        "epoch 0 step 15 loss 2.2822": "",
-        "validation step 31 of 400": "evaluation",
-    }.items():
+    for line, phase in table("watch_rhythm")["phases"].items():
         assert phases.of_line(line) == phase
     main = ("train.py", 90, "main")
     assert phases.of_frames([("torch/_inductor/codecache.py", 12, "load"), main]) == "compile"

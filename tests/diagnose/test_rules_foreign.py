@@ -193,17 +193,8 @@ def test_rows_about_several_jobs_are_strange_unless_one_is_this_job() -> None:
         ([row(990, 3, "console"), row(992, 4, "console")], (table,), 0), ([*rows, event("no row", "s", 9)], (), 2),
     ):  # fmt: skip
         assert len(foreign._strange_rows(case(*events, sources=sources))) == strange
-    names = (
-        "python3",
-        "pt_main",
-        "pt-elastic",
-        "ray::A",
-        "vllm",
-        "sglang::s",
-        "torchrun",
-        "Train.py",
-        "main",
-        "sshd",
+    names = [
+        *["python3", "pt_main", "pt-elastic", "ray::A", "vllm", "sglang::s", "torchrun", "Train.py", "main", "sshd"],
         "",
-    )
+    ]
     assert [n for n in names if not foreign.is_program(event(comm=n))] == ["sshd", ""]

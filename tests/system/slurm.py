@@ -16,31 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 HOST = socket.gethostname().split(".")[0]
-SETTINGS = """\
-ClusterName=postmortem
-SlurmctldHost={host}({address})
-SlurmctldPort={ports[0]}
-SlurmUser=root
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
-SlurmdParameters=config_overrides
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/linear
-MpiDefault=none
-ReturnToService=2
-SchedulerType=sched/builtin
-SchedulerParameters=batch_sched_delay=0,sched_interval=1
-KillWait={kill_wait}
-Epilog={folder}/epilog
-PrologEpilogTimeout={epilog_timeout}
-NodeName={host} NodeAddr={address} Port={ports[1]} CPUs=2 RealMemory=512 State=UNKNOWN
-PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8
-"""
+SETTINGS = Path(__file__).with_suffix(".conf").read_text()
 
 
 class Slurm:
@@ -62,16 +38,9 @@ class Slurm:
         (self.folder / "state").mkdir()
         (self.folder / "spool").mkdir()
         self.epilog("exit 0")
-        (self.folder / "slurm.conf").write_text(
-            SETTINGS.format(
-                host=HOST,
-                address="127.0.0.1",
-                folder=self.folder,
-                ports=_free_ports(2),
-                kill_wait=self.kill_wait,
-                epilog_timeout=self.epilog_timeout,
-            )
-        )
+        here = {"host": HOST, "address": "127.0.0.1", "folder": self.folder, "ports": _free_ports(2)}
+        times = {"kill_wait": self.kill_wait, "epilog_timeout": self.epilog_timeout}
+        (self.folder / "slurm.conf").write_text(SETTINGS.format(**here, **times))
         self._munge()
         self._daemon("slurmctld", "-D", "-c")
         self._daemon("slurmd", "-D")
