@@ -12,6 +12,7 @@ import pytest
 
 from postmortem import report
 from postmortem.analyze import Options, analyze
+from postmortem.library import load
 
 Logs = dict[str, str]
 RAISED = """\
@@ -98,8 +99,13 @@ def files(n: int) -> Logs:
     return {**ranks(4), **other}
 
 
+def lines_of_all_patterns(n: int) -> Logs:
+    lines = [p.matches[0].text.split("\n")[0] for p in load().patterns.values() if p.matches]
+    return {"job.log": "\n".join(lines[::12] * n)}
+
+
 JOBS: dict[str, Callable[[int], Logs]] = {
-    **{job.__name__: job for job in (ranks, ranks_of_a_hang, stacks, hosts, attempts, files)},
+    **{job.__name__: job for job in (ranks, ranks_of_a_hang, stacks, hosts, attempts, files, lines_of_all_patterns)},
     "events": lambda n: {"rank0.log": work(0, 2, 8 * n) + raised(0), "rank1.log": work(1, 2, 8 * n) + raised(1)},
     "claims": lambda n: {"rank0.log": work(0, 2) + "".join(timeout(0, k) for k in range(n)), "rank1.log": work(1, 2)},
     "one-console": lambda n: {"job.log": "".join(work(r, n) for r in range(n)) + "".join(map(timeout, range(n)))},

@@ -18,6 +18,7 @@ from postmortem.diagnose.processes import Process, moment
 from postmortem.library import Library
 from postmortem.model import Event, Source, Where
 
+AT_WORK = ("count", "loss", "answer")  # other kinds of `worked` show that a process was up, or had a result
 PROOF = 64  # events of one claim
 RANK_LOGS = ("console", "json-lines", "ray")  # kinds of source in which ranks write
 
@@ -66,12 +67,23 @@ class Case:
         return grouped((e.kind, e) for e in self.events)
 
     @cached_property
+    def at_work(self) -> dict[str, list[Event]]:
+        """By source the events that show a writer at work or finished, and not only that it could still write."""
+        signs = self.of_kind("worked", "finished")
+        return grouped((e.where.source, e) for e in signs if e.kind == "finished" or e.fields.get("by") in AT_WORK)
+
+    @cached_property
     def by_pattern(self) -> dict[str, list[Event]]:
         return grouped((e.pattern or "", e) for e in self.by_kind["pattern"])
 
     @cached_property
     def by_source(self) -> dict[str, list[Event]]:
         return grouped((e.where.source, e) for e in self.events)
+
+    @cached_property
+    def writers(self) -> dict[str, set[int]]:
+        """The ranks in each log."""
+        return {source: self.ranks_of(events) for source, events in self.by_source.items()}
 
     @cached_property
     def by_rank(self) -> dict[int, list[Event]]:

@@ -32,6 +32,7 @@ STOPPED = 4.6  # a launcher that was stopped: a report on who stopped it is near
 NO_RANK, WEAKEST = 5.8, 6.0  # a hang without a suspect; a claim that is hardly evidence
 OWN = ("gpu-hardware", "gpu-fault", "native-crash", "environment", "storage")  # failures of the writer itself
 ABSENCE = ("rendezvous", "network", "hang")  # how a rank that is gone looks to the others
+COMPARED_MOST = 100  # causes whose order in time is compared with that of all others
 REACTION_S = 10.0  # a signal to the whole job reaches ranks and launcher within seconds of each other
 _REGEXES = forms.regexes("diagnose/lines")
 
@@ -69,17 +70,19 @@ def candidates(claims: Sequence[Claim]) -> list[Claim]:
     """The causes among the claims, best first."""
     causes = same_failures([c for c in claims if c.role == "cause"])
     free = _unexplained(causes)
-    return [*_ordered(free), *_ordered([c for c in causes if c not in free])]
+    taken = set(map(id, free))
+    return [*_ordered(free), *_ordered([c for c in causes if id(c) not in taken])]
 
 
 def _ordered(claims: Sequence[Claim]) -> list[Claim]:
     """A linear extension of `_has_priority`, by the total key. Stamps that contradict the lines of a file could form a
     cycle: then the key decides."""
-    left, out = sorted(claims, key=_key), []
+    ranked, out = sorted(claims, key=_key), []
+    left, rest = ranked[:COMPARED_MOST], ranked[COMPARED_MOST:]
     while left:
         free = (n for n, c in enumerate(left) if not any(_has_priority(x, c) for x in left if x is not c))
         out.append(left.pop(next(free, 0)))
-    return out
+    return out + rest
 
 
 def _has_priority(a: Claim, b: Claim) -> bool:

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from postmortem.diagnose.case import RANK_LOGS, Case
 from postmortem.model import Event
 
-AT_WORK = ("count", "loss", "answer")  # other kinds of `worked` show that a process was up, or had a result
 _BAR = re.compile(r"\d%\|.{0,400}(?:it/s|s/it|\?it)")
 NEAR = 6  # lines
 OUTERMOST = ("<module>", "_run_module_as_main")  # of a script, and of python -m
@@ -29,19 +28,14 @@ def is_alive(case: Case) -> bool:
 
 def shown_at_work(case: Case) -> bool:
     """Whether any process is seen at work or finished, and not only up, or with a result."""
-    return bool(case.telling("works")) or any(at_work(e) for e in case.of_kind("worked", "finished"))
-
-
-def at_work(e: Event) -> bool:
-    """Whether an event shows its writer at work or finished, and not only that it could still write."""
-    return e.kind == "finished" or (e.kind == "worked" and e.fields.get("by") in AT_WORK)
+    return bool(case.telling("works") or case.at_work)
 
 
 def after(case: Case, e: Event, rank: int | None) -> Iterator[Event]:
     """Signs of work or of a finish of a writer below a line of its log."""
-    for x in case.by_source[e.where.source]:
+    for x in case.at_work[e.where.source]:
         own = rank is None or case.rank_of(x) in (rank, None)
-        if own and at_work(x) and x.below(e) and not _redrawn(case, x, e):
+        if own and x.below(e) and not _redrawn(case, x, e):
             yield x
 
 

@@ -38,12 +38,12 @@ def peers_lost_before(view: View) -> Iterator[Defeat]:
 def _all_lost(view: View, claim: Claim, losses: Losses) -> Claim | None:
     """The last complaint in this log, if all ranks in it complain: then a crash without a rank followed one. None for
     other failures."""
-    source = claim.event.where.source
-    found = [losses.get((rank, source)) for rank in view.case.ranks_of(view.case.by_source[source])]
-    own = [c for c in found if c is not None]
-    if claim.pattern.category != "native-crash" or len(own) < len(found):
+    if claim.pattern.category != "native-crash":
         return None
-    return max(own, key=lambda c: c.event.line, default=None)
+    source = claim.event.where.source
+    found = [losses.get((rank, source)) for rank in view.case.writers[source]]
+    own = [c for c in found if c is not None]
+    return None if len(own) < len(found) else max(own, key=lambda c: c.event.line, default=None)
 
 
 def _first_losses(view: View) -> Losses:

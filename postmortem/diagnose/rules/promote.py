@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import log_ends
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.rules.foreign import is_program
 from postmortem.diagnose.rules.reading import is_transport
 from postmortem.library import regexes
@@ -15,18 +17,56 @@ from postmortem.model import Event
 from postmortem.model.vocabulary import LOUD
 
 
+@dataclass(frozen=True)
+class All:
+    """All claims of an attempt, with what each is compared to."""
+
+    case: Case
+    claims: Sequence[Claim]
+
+    @cached_property
+    def caused(self) -> bool:
+        return any(c.role == "cause" for c in self.claims)
+
+    @cached_property
+    def with_a_cause(self) -> set[int]:
+        """Ranks that a cause names."""
+        return {r for c in self.claims if c.role == "cause" for r in c.ranks}
+
+    @cached_property
+    def trouble(self) -> list[Event]:
+        """Of each log the first line and the earliest event that report trouble; all events without a time."""
+        events = grouped((c.event.where.source, c.event) for c in self.claims if _is_trouble(c))
+        first = [min(own, key=lambda e: e.line) for own in events.values()]
+        earliest = [
+            min(own, key=lambda e: float("-inf") if e.at is None else e.at + e.at_sigma) for own in events.values()
+        ]
+        return first + earliest
+
+    @cached_property
+    def ends(self) -> dict[str, tuple[int, int]]:
+        """The lines of the last event of each log."""
+        return {source: max((e.line, e.end) for e in own) for source, own in self.case.by_source.items()}
+
+    @cached_property
+    def hosts(self) -> set[str]:
+        """The hosts on which ranks are known to run."""
+        seen = {e.host for e in self.case.events if e.host and e.speaker in ("rank", "launcher")}
+        return {h.split(".")[0] for h in (*self.case.registry.host_of.values(), *seen)}
+
+
 def promoted(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     """All claims; those with a pattern whose condition holds get a higher role."""
-    caused = any(c.role == "cause" for c in claims)
-    messages = [] if caused else _last_messages(case, claims)
+    all_ = All(case, claims)
+    messages = set() if all_.caused else set(map(id, _last_messages(case, claims)))
     out = []
     for c in claims:
-        if because := _why(case, c, claims):
+        if because := _why(all_, c):
             case.note(f"{c.pattern.id} at {c.event.where} counts as cause: {because}")
             c = replace(c, role="cause", because=because)
-        elif c in messages:
+        elif id(c) in messages:
             c = replace(c, role="cause", because="no other line gives a reason")
-        elif c.role == "context" and not c.because and _is_last(case, c):
+        elif c.role == "context" and not c.because and _is_last(all_, c):
             c = replace(c, role="symptom", because="no line follows it")
         out.append(c)
     return out
@@ -50,45 +90,35 @@ def _worked_below(case: Case, e: Event) -> bool:
     return any(x.kind in ("progress", "finished") and case.rank_of(x) in (case.rank_of(e), None) for x in below)
 
 
-def _why(case: Case, c: Claim, claims: Sequence[Claim]) -> str:
+def _why(all_: All, c: Claim) -> str:
     """The condition that makes a cause of a claim; empty where none does."""
     if c.role not in ("confirms", "symptom"):
         return ""
     when, near = c.pattern.cause_if, c.pattern.cause_if_near
-    if "joined" in when and c.ranks and _uncaused(c, claims):
+    if "joined" in when and c.ranks and all_.with_a_cause.isdisjoint(c.ranks):
         return "the process is this rank, and these logs have no better evidence"
-    if "only-kernel" in when and _only_kernel(case, c, claims):
+    if "only-kernel" in when and _only_kernel(all_, c):
         return "a Python process, and this kernel log is the only evidence"
-    if "first-trouble" in when and _first_trouble(case, c, claims):
+    if "first-trouble" in when and _first_trouble(all_, c):
         return "nothing failed before it"
-    if "several-hosts" in when and len(_hosts(case)) > 1:
+    if "several-hosts" in when and len(all_.hosts) > 1:
         return "the ranks run on several hosts"
     if near and any(regexes.search(near, line) for line in c.event.context):
         return "the lines around it state the reason"
     return ""
 
 
-def _uncaused(c: Claim, claims: Sequence[Claim]) -> bool:
-    return not any(set(x.ranks) & set(c.ranks) for x in claims if x.role == "cause")
-
-
-def _hosts(case: Case) -> set[str]:
-    """The hosts on which ranks are known to run."""
-    seen = {e.host for e in case.events if e.host and e.speaker in ("rank", "launcher")}
-    return {h.split(".")[0] for h in (*case.registry.host_of.values(), *seen)}
-
-
-def _only_kernel(case: Case, c: Claim, claims: Sequence[Claim]) -> bool:
+def _only_kernel(all_: All, c: Claim) -> bool:
     """Whether kernel lines are all there is, none names another cause, and the process is a Python."""
-    caused = any(other.role == "cause" for other in claims)
-    return case.only_kernel and not case.registry.ranks and is_program(c.event) and not caused
+    case = all_.case
+    return case.only_kernel and not case.registry.ranks and is_program(c.event) and not all_.caused
 
 
-def _first_trouble(case: Case, c: Claim, claims: Sequence[Claim]) -> bool:
+def _first_trouble(all_: All, c: Claim) -> bool:
     """Whether the job ran well until it was ended: ranks that are asked to stop lose each other only then."""
-    if case.all_finished or (c.pattern.entity == "pid" and not c.ranks):
+    if all_.case.all_finished or (c.pattern.entity == "pid" and not c.ranks):
         return False  # a process of unknown rank may be another job's
-    return all(_follows(x.event, c.event) for x in claims if _is_trouble(x))
+    return all(_follows(e, c.event) for e in all_.trouble)
 
 
 def _is_trouble(c: Claim) -> bool:
@@ -104,15 +134,15 @@ def _follows(e: Event, first: Event) -> bool:
     return e.at is not None and first.at is not None and e.at > first.at - 1 - e.at_sigma
 
 
-def _is_last(case: Case, c: Claim) -> bool:
+def _is_last(all_: All, c: Claim) -> bool:
     """Whether an ordinary wait is the last line of its log: the job never started, or hangs there."""
     e = c.event
     if c.pattern.if_last == "repeated":
-        return log_ends.repeated_to_the_end(case, e)
+        return log_ends.repeated_to_the_end(all_.case, e)
     if c.pattern.if_last != "once":
         return False
     if c.pattern.restored_by:
-        return not case.by_pattern[c.pattern.restored_by]
-    own = case.by_source[e.where.source]
-    last = any(x.kind == "line" and x.fields.get("last") and x.where == e.where for x in own)
-    return last and not any(x.where > e.where for x in own)
+        return not all_.case.by_pattern[c.pattern.restored_by]
+    own = all_.case.by_source[e.where.source]
+    last = (e.line, e.end) == all_.ends[e.where.source]
+    return last and any(x.kind == "line" and x.fields.get("last") and x.where == e.where for x in own)

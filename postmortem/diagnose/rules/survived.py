@@ -58,8 +58,7 @@ def _may_be_handled(case: Case, claim: Claim) -> bool:
 def _ended_a_thread(view: View, claim: Claim) -> bool:
     """Whether an exception ended a thread of a rank for which others then waited until a timeout: the rank worked on
     with what the thread had prepared."""
-    waited = view.case.ranks_of(c.event for c in view.claims if c.tells("wait"))
-    others = bool(waited and claim.ranks) and waited.isdisjoint(claim.ranks)
+    others = bool(view.waited and claim.ranks) and view.waited.isdisjoint(claim.ranks)
     return others and _first_function(claim.event) == "_bootstrap_inner"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import HEIGHT, Claim
@@ -26,6 +27,11 @@ class View:
 
     case: Case
     claims: tuple[Claim, ...]
+
+    @cached_property
+    def waited(self) -> set[int]:
+        """Ranks that waited until a timeout."""
+        return self.case.ranks_of(c.event for c in self.claims if c.tells("wait"))
 
     def numbered(self, *roles: Role) -> Iterable[tuple[int, Claim]]:
         return ((n, c) for n, c in enumerate(self.claims) if not roles or c.role in roles)
