@@ -237,10 +237,11 @@ def _suspects(table: Table) -> list[int]:
 
 
 def _absent(table: Table) -> list[int]:
-    """The one rank without a line among those that complain; of two files of two ranks one may only be missing."""
+    """The one rank without a line among those that complain; of two files of two ranks one may only be missing, and where
+    a rank lacks the line that another has, the excerpt is not whole."""
     absent = sorted(set(range(max(table.rows, default=0))) - set(table.rows))
-    files = {e.where.source for e in table.proofs.values()}
-    return absent if len(absent) == 1 and len(table.complaining) > min(len(files), 2) else []
+    files, kinds = {e.where.source for e in table.proofs.values()}, {e.pattern for e in table.proofs.values()}
+    return absent if len(absent) == 1 == len(kinds) and len(table.complaining) > min(len(files), 2) else []
 
 
 def _all_others_logged(table: Table) -> bool:
