@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import SAMPLES
+from conftest import SAMPLES, table
 from postmortem import Options, analyze, report
 from postmortem.errors import UsageError
 
@@ -44,14 +44,7 @@ def test_a_job_that_is_not_there_is_an_error_that_lists_those_that_are(tmp_path:
     assert error.value.hint == "leave --job out"
 
 
-@pytest.mark.parametrize(
-    ("since", "until", "window"),
-    [
-        ("2026-11-22", "2026-11-23", "since 2026-11-22 00:00:00 UTC and until 2026-11-23 00:00:00 UTC"),
-        ("2026-11-22", None, "since 2026-11-22 00:00:00 UTC"),
-        (None, "2026-11-20", "until 2026-11-20 00:00:00 UTC"),
-    ],
-)
+@pytest.mark.parametrize(("since", "until", "window"), table("choices")["windows"])
 def test_a_window_without_events_is_not_healthy(since: str | None, until: str | None, window: str) -> None:
     incident = analyze([LOGS], Options(since=since and stamp(since), until=until and stamp(until)))
     verdict = incident.document["verdict"]

@@ -8,7 +8,6 @@ import pytest
 
 from conftest import table
 from postmortem import Options, analyze, report
-from postmortem.errors import UsageError
 from postmortem.fleet import notify
 
 ERROR = "[rank0]: ValueError: bad label\n"
@@ -56,17 +55,5 @@ def test_two_jobs_never_share_the_key_of_an_alert() -> None:
         }
         return str(notify.pagerduty(notify.Message(brief), pager)["dedup_key"])  # type: ignore[index]
 
-    jobs = [
-        ("x" * 300 + "1", "t"),
-        ("x" * 300 + "2", "t"),
-        ("", "2026-11-20"),
-        ("", "2026-11-21"),
-        ("a", "t"),
-        ("b", "t"),
-    ]
+    jobs = [("x" * 300 + n, "t") for n in "12"] + [("", f"2026-11-2{n}") for n in "01"] + [("a", "t"), ("b", "t")]
     assert len({key(*job) for job in jobs * 2}) == len(jobs) and max(len(key(*job)) for job in jobs) <= notify.KEY
-
-
-def test_a_job_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no job 5"):
-        analyze([made(tmp_path, {"slurm-42221.out": ERROR})], Options(job="5"))

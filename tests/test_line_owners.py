@@ -27,11 +27,7 @@ def ranks_of(names: list[str], world: int | None = None, known: Mapping[str, int
 
 
 def test_ranks_by_the_numbers_of_files() -> None:
-    for names in (  # by the word before the number
-        ["train-r0.log", "train-r1.log", "train-r1.log.1", "train-r1.log.2.gz"],
-        ["proc_0.txt", "proc_1.txt"],
-        ["s/p0.out", "s/p0.err", "s/p1.out", "s/p1.err"],
-    ):
+    for names in table("line_owners")["numbered"]:
         found = ranks_of(names)
         assert set(found) == set(names) and found[names[0]] == 0 and found[names[-1]] == 1
     for names in (["go.0.log", "go.1.log"], ["gnn.0.log", "gnn.1.log"], ["f1-0.txt", "f2-1.txt"]):  # by the world size

@@ -36,9 +36,3 @@ def test_page_states_how_each_recipe_was_tested() -> None:
     for path in FILES:
         assert path in rows and WORDS.fullmatch(rows[path][0]), path.name
         assert path.name in tests or not rows[path][0].startswith(("run", "commands run")), path.name
-
-
-def test_links_of_the_pages_lead_to_files() -> None:
-    for page in PAGES:
-        for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
-            assert target.startswith("http") or (page.parent / target).exists(), (page, target)

@@ -245,17 +245,8 @@ def test_only_the_time_of_a_cited_line_gets_the_date() -> None:
 
 def test_what_makes_a_title_too_long_follows_below_it() -> None:
     who, when = "Ranks 0, 1, 2, 3, 4, 5, 6 and 7 on gpu-node-017", "at about 13:19:05 (± 3 s)"
-    for rest, below in (
-        (
-            f" were in different collectives {when}: rank 0 waited in all_reduce (a.py:19); rank 1 in barrier (b.py:16)",
-            ": ",
-        ),
-        (
-            f": a data file could not be decoded (OSError: image file is truncated (211 bytes not processed)) {when}",
-            " (",
-        ),
-        (f" raised RuntimeError: torch versions differ between ranks: 2.13 and 2.12 in train.py:20 {when}", "Error: "),
-    ):
+    for form, below in table("report_text")["titles"]:
+        rest = form.format(when)
         shown, after = view.lead({"verdict": {"headline": f"{who}{rest}; 3 other ranks lost the connection."}})
         kept, _, moved = f"{who}{rest}".partition(below)
         assert len(shown) < MOST and shown.startswith(kept.removesuffix("Error")) and when in shown

@@ -17,7 +17,6 @@ from postmortem.cli.writing import Format, targets
 from postmortem.errors import UsageError
 
 LOGS = str(SAMPLES / "oom-on-second-host" / "logs")
-BEGINS = {"r.html": "<!doctype html>", "r.json": "{", "r.md": "# Rank 3", "r.csv": "time,"}
 
 
 @pytest.fixture
@@ -34,27 +33,11 @@ def test_each_format_finds_its_file(
     assert [[t.form.value, t.path and str(t.path)] for t in found] == expected
 
 
-@pytest.mark.parametrize(
-    ("forms", "outputs", "error"),
-    [
-        (["json", "md"], [], "json and md would all go to standard output"),
-        (["json", "json"], ["r.json", "r.json"], "two formats would go to r.json"),
-        ([], ["r.html", "./r.html"], "two formats would go to r.html"),
-    ],
-)
+@pytest.mark.parametrize(("forms", "outputs", "error"), table("writing")["dropped"])
 def test_no_output_is_dropped(forms: list[str], outputs: list[str], error: str, here: Path) -> None:
     with pytest.raises(UsageError, match=error) as raised:
         targets([Format(form) for form in forms], outputs, ["logs"])
     assert raised.value.hint
-
-
-def test_four_outputs_of_one_run(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    words = [word for name in BEGINS for word in ("-o", name)]
-    assert run(["analyze", LOGS, *words, "--format", "junit"]) == 0
-    for name, begins in BEGINS.items():
-        assert (here / name).read_text().startswith(begins)
-    shown = capfd.readouterr()
-    assert shown.out.startswith("<?xml") and "r.html, r.json, r.md, r.csv" in " ".join(shown.err.split())
 
 
 def test_brief_applies_to_json_and_markdown(here: Path) -> None:

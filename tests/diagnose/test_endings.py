@@ -27,14 +27,7 @@ def test_a_signal_without_a_name_of_its_own_is_a_stop() -> None:
     assert endings.of(-40).signal == ""
 
 
-@pytest.mark.parametrize(
-    "named, short",
-    [("Killed", "SIGKILL"), ("SIGSEGV", "SIGSEGV"), ("Segmentation fault", "SIGSEGV"), ("Terminated", "SIGTERM"),
-     ("9", "SIGKILL"), ("15", "SIGTERM"), ("11", "SIGSEGV"), ("KILL", "SIGKILL"), ("SIGBUS", "SIGBUS"),
-     ("Bus error", "SIGBUS"), ("SIGABRT", "SIGABRT"), ("abort", "SIGABRT"), ("Aborted", "SIGABRT"),
-     ("SIGFPE", "SIGFPE"), ("Floating point exception", "SIGFPE"), ("SIGILL", "SIGILL"),
-     ("Illegal instruction", "SIGILL"), ("illegal hardware instruction", "SIGILL"), ("SIGTERM", "SIGTERM")],
-)  # fmt: skip
+@pytest.mark.parametrize("named, short", table("endings")["signals"])
 def test_a_line_may_name_the_signal_instead(named: str, short: str) -> None:
     line = event("task 3: …", signal=named)
     end = endings.reported(line)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from claims import event, library, pattern, source
+from conftest import table
 from postmortem.diagnose.identity import Registry, Strength, build
 from postmortem.diagnose.same import bus_key
 from postmortem.model import Event, Source
@@ -172,11 +173,7 @@ def test_ranks_are_those_that_spoke_where_the_size_is_not_known_or_wrong() -> No
     assert known(event("x", kind="identity", fields={"world": 99999}), who(5)).ranks == (5,)
 
 
-@pytest.mark.parametrize(
-    ("kind", "source_kind", "bound"),
-    [("identity", "agent", True), ("pid", "", True), ("exit", "", True), ("process", "", True), ("stack", "", True),
-     ("line", "console", True), ("progress", "console", True), ("line", "agent", False), ("notice", "console", False)],
-)  # fmt: skip
+@pytest.mark.parametrize(("kind", "source_kind", "bound"), table("identity")["pids"])
 def test_pids_are_read_from_lines_of_some_kinds(kind: str, source_kind: str, bound: bool) -> None:
     line = event(kind=kind, source_kind=source_kind, rank=1, pid=77, host="a")
     reg = known(line)
@@ -234,10 +231,7 @@ def test_a_console_with_lines_of_others_is_not_of_the_one_rank_that_it_names() -
     assert known(named, other, one, sources=(source("job.log"),)).by_source == {"job.log": 0}
 
 
-@pytest.mark.parametrize(
-    ("kind", "source_kind", "fields", "found"),
-    [("line", "console", {}, {1: {"a"}}), ("progress", "json-lines", {}, {1: {"a"}}), ("identity", "console", {}, {1: {"a"}}),
-     ("notice", "console", {}, {}), ("line", "agent", {}, {}), ("line", "console", {"local_rank": 1}, {})],
-)  # fmt: skip
-def test_lines_of_a_rank_claim_it_for_their_process(kind: str, source_kind: str, fields: Any, found: Any) -> None:
-    assert known(event("x", "a.log", 1, kind, rank=1, source_kind=source_kind, fields=fields)).claims == found
+@pytest.mark.parametrize(("kind", "source_kind", "fields", "claims"), table("identity")["claims"])
+def test_lines_of_a_rank_claim_it_for_their_process(kind: str, source_kind: str, fields: Any, claims: bool) -> None:
+    found = known(event("x", "a.log", 1, kind, rank=1, source_kind=source_kind, fields=fields)).claims
+    assert found == ({1: {"a"}} if claims else {})

@@ -52,11 +52,7 @@ OLD = pattern("old-meaning", "shared-memory")
 BUS_ERROR = pattern("bus-error", "native-crash", reads_as=ReadsAs("old-meaning", {"torch": "2.5"}))
 
 
-@pytest.mark.parametrize(
-    "torch, means",
-    [("2.4.1", "old-meaning"), ("1.13", "old-meaning"), (None, "old-meaning"), ("2.5.0", "bus-error"),
-     ("2.10", "bus-error"), ("3.0", "bus-error")],
-)  # fmt: skip
+@pytest.mark.parametrize("torch, means", table("observe")["versions"])
 def test_a_line_reads_as_another_under_older_versions(torch: str | None, means: str) -> None:
     assert seen(BUS_ERROR, event(), torch=torch, patterns=[OLD]).pattern.id == means
 
