@@ -12,8 +12,7 @@ from clocks.folder import write
 from claims import event
 from conftest import ROOT
 from postmortem import Options, analyze
-from postmortem.align import Timeline, align, zones
-from postmortem.align.owners import ClockId
+from postmortem.align import Timeline, align
 
 T = 1_795_209_228.0
 HOUR = 3600.0
@@ -23,10 +22,6 @@ TWO_HOSTS = [
     for p in sorted((ROOT / "sample_logs").glob("*/truth.json"))
     if len(json.loads(p.read_text()).get("clock_offset_s") or {}) > 1
 ]
-
-
-def clock(host: str, kind: str = "naive") -> ClockId:
-    return ClockId(host, 0, kind, False)
 
 
 @pytest.mark.parametrize("case", TWO_HOSTS, ids=lambda p: p.name)
@@ -72,30 +67,6 @@ def test_the_launchers_block_and_the_error_file_name_the_zone() -> None:
     assert next(c for c in timeline.clocks if c.kind == "naive").zone == 5.5 * HOUR
     assert {e.at for e in timeline.events} == {T}
     assert next(e for e in block_and_file(420).events if e.kind == "exit").at == T + 420
-
-
-@pytest.mark.parametrize(
-    ("apart", "east"),
-    [(9, (0, 9)), (5.5, (0, 5.5)), (-5, (0, -5)), (1, (0, 1)), (5.75, (0, 5.75))],
-    ids=["Tokyo", "Kolkata", "New York", "Berlin", "Kathmandu"],
-)
-def test_two_hosts_without_a_zone_are_read_as_people_set_them_up(apart: float, east: tuple[float, float]) -> None:
-    base, how = zones.gauge({clock("a"): 0.0, clock("b"): apart * HOUR}, {})
-    assert how == "likely"
-    assert (zones.snapped(-base) / HOUR, zones.snapped(apart * HOUR - base) / HOUR) == east
-
-
-def test_where_several_readings_are_as_likely_none_is_reported() -> None:
-    """Eight hours: California and UTC, or UTC and Singapore."""
-    assert zones.gauge({clock("a"): 0.0, clock("b"): 8 * HOUR}, {})[1] == "open"
-    assert zones.gauge({clock("a"): 0.02, clock("b"): 0.0}, {})[1] == "alone"
-
-
-def test_a_watchdogs_ten_minutes_are_no_zone() -> None:
-    """A host whose log ends 600 s behind the error file of its rank is in the same zone:
-    the end is compared with care."""
-    spans = {clock("a"): (T - HOUR, T + 600), clock("a", "absolute"): (T - 30, T)}
-    assert zones.named_by_span(spans) == {clock("a"): 0.0}
 
 
 @pytest.mark.parametrize("scenario", ["oom", "exception"])

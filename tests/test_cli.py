@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import resource
+import shutil
 import signal
 import stat
 import subprocess
@@ -75,12 +76,6 @@ def test_json_on_standard_output_is_the_document_alone(crashed: Path, tmp_path: 
     assert not list(tmp_path.glob("*.html"))
 
 
-def test_format_follows_the_name_of_the_output(in_process: Command, crashed: Path, tmp_path: Path) -> None:
-    for name, start in {"out.json": "{", "out.md": "#", "out.html": "<!"}.items():
-        assert in_process("analyze", crashed, "--output", tmp_path / name).returncode == 0
-        assert (tmp_path / name).read_text().startswith(start)
-
-
 def test_reader_that_leaves_is_no_error() -> None:
     script = f"set -o pipefail; {sys.executable} -m postmortem patterns list | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
@@ -111,10 +106,11 @@ def test_exit_codes_are_the_documented_ones(in_process: Command, tmp_path: Path)
 def test_nothing_readable(in_process: Command, tmp_path: Path) -> None:
     assert "nowhere" in one_sentence_and_a_hint(in_process("analyze", "nowhere"), 2)
     (tmp_path / "logs").mkdir()
-    one_sentence_and_a_hint(in_process("analyze", "logs"), 3)
+    assert "logs" in one_sentence_and_a_hint(in_process("analyze", "logs"), 3)
     (tmp_path / "logs" / "model.bin").write_bytes(bytes(range(256)) * 64)
+    shutil.copyfile(sys.executable, tmp_path / "logs" / "python")
     os.mkfifo(tmp_path / "logs" / "pipe")
-    one_sentence_and_a_hint(in_process("analyze", "logs"), 3)
+    assert "logs" in one_sentence_and_a_hint(in_process("analyze", "logs"), 3)
     assert not (tmp_path / "postmortem-report.html").exists()
 
 
