@@ -1,4 +1,5 @@
-"""The command line: exit codes, output streams, and errors with a next step."""
+"""The command line: exit codes, output streams, errors with a next step, words completed; and several
+outputs in one run, of which none is dropped."""
 
 from __future__ import annotations
 
@@ -19,10 +20,12 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Command, table
+from conftest import SAMPLES, Command, needs, table
 from postmortem.cli import app as cli
 from postmortem.cli.analyze import code as exit_code
-from postmortem.errors import PostmortemError
+from postmortem.cli.app import run
+from postmortem.cli.writing import Format, targets
+from postmortem.errors import PostmortemError, UsageError
 from postmortem.system import output
 
 CRASH = """\
@@ -245,3 +248,81 @@ def test_progress_fits_a_terminal_of_80_columns_and_shows_the_end_of_a_long_path
     lines = [line for line in re.split(r"[\r\n]+", drawn) if line.strip()]
     assert all(len(line) <= 80 for line in lines), max(map(len, lines))
     assert any("122.0/655.0 MiB" in line and line.rstrip().endswith("7/stderr.log") for line in lines)
+
+
+COMPLETED = table("completion")["cases"]
+
+
+def test_words_are_completed() -> None:
+    for line, wanted in COMPLETED.items():
+        given = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1), "_POSTMORTEM_COMPLETE": "complete_bash"}
+        done = subprocess.run(
+            [sys.executable, "-m", "postmortem"], env=os.environ | given, capture_output=True, text=True
+        )
+        assert any(word.startswith(wanted) for word in done.stdout.split()), (line, done)
+
+
+@pytest.mark.parametrize("shell", [pytest.param(s, marks=needs(s)) for s in ("bash", "zsh", "fish")])
+def test_the_script_parses_in_its_shell(in_process: Command, shell: str) -> None:
+    done = in_process("completion", shell)
+    assert done.returncode == 0 and not done.stderr
+    program = shutil.which(shell)
+    assert program
+    subprocess.run([program, "-n"], input=done.stdout, text=True, check=True)
+
+
+LOGS = str(SAMPLES / "oom-on-second-host" / "logs")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("forms", "outputs", "expected"), table("writing")["files"])
+def test_each_format_finds_its_file(
+    forms: list[str], outputs: list[str], expected: list[list[str | None]], here: Path
+) -> None:
+    found = targets([Format(form) for form in forms], outputs, ["logs"])
+    assert [[t.form.value, t.path and str(t.path)] for t in found] == expected
+
+
+@pytest.mark.parametrize(("forms", "outputs", "error"), table("writing")["dropped"])
+def test_no_output_is_dropped(forms: list[str], outputs: list[str], error: str, here: Path) -> None:
+    with pytest.raises(UsageError, match=error) as raised:
+        targets([Format(form) for form in forms], outputs, ["logs"])
+    assert raised.value.hint
+
+
+def test_brief_applies_to_json_and_markdown(here: Path) -> None:
+    assert run(["analyze", LOGS, "-o", "r.html", "-o", "r.json", "-o", "r.md", "--brief"]) == 0
+    assert json.loads((here / "r.json").read_text())["schema"] == "postmortem/brief/1"
+    assert len((here / "r.md").read_text()) <= 3000 and "<!doctype html>" in (here / "r.html").read_text()
+    assert run(["analyze", LOGS, "-o", "r.html", "--brief"]) == 2
+
+
+def test_a_failed_write_costs_no_other_output(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """/dev/full is a disk without room."""
+    assert run(["analyze", LOGS, "-f", "html", "-o", "/dev/full", "-f", "json", "-o", "r.json"]) == 1
+    error = capfd.readouterr().err
+    assert "could not write /dev/full: No space left on device" in error and "free space there" in error
+    assert json.loads((here / "r.json").read_text())["schema"] == "postmortem/incident/1"
+    assert "report   r.json" in error
+
+
+def test_quiet_prints_only_errors(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["analyze", LOGS, "--quiet"]) == 0
+    assert capfd.readouterr() == ("", "") and (here / "postmortem-report.html").exists()
+    assert run(["analyze", "no/such/place", "--quiet"]) == 2
+    assert "no such file" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_binary_data_is_not_written_to_a_terminal() -> None:
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "postmortem", "analyze", LOGS, "--format", "parquet"]
+    done = subprocess.run(words, stdout=theirs, stderr=subprocess.PIPE, check=False, timeout=60)
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == 2 and b"--output events.parquet" in done.stderr

@@ -1,6 +1,7 @@
 """The rank of a line: prefixes, numbers of files, columns; and numbers that look like a rank and are none.
 
-Verdicts on whole logs are in tests/data/excerpts/owners.yaml.
+Also lines of a script that started the ranks about how they ended. Verdicts on whole logs are in
+tests/data/excerpts/owners.yaml and ends.yaml.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from conftest import table
 from postmortem.analyze import analyze
 from postmortem.blocks import read_text
+from postmortem.blocks.identities import End, end_in
 from postmortem.diagnose.numbering import numbered
 from postmortem.diagnose.same import stem
 from postmortem.formats.envelope import learn, peel
@@ -124,3 +126,15 @@ def test_a_rank_that_introduces_itself() -> None:
     environment = "15:19:37 slot 3 {'RANK': '0', 'WORLD_SIZE': '4', 'MASTER_PORT': '29941'}\n"
     event = next(e for e in read_text(environment) if e.kind == "identity")
     assert (event.fields["said_rank"], event.fields["world"]) == (0, 4)
+
+
+TABLE = table("ends")
+ENDS = {line: End(*row) for line, row in TABLE["ends"].items()}
+NOTHING = TABLE["no_ends"]
+PREFIXED = {(line, rank): end and End(*end) for line, rank, end in TABLE["prefixed"]}
+
+
+def test_an_end_is_a_rank_a_word_and_a_code() -> None:
+    assert {line: end_in(line, None) for line in ENDS} == ENDS
+    assert {line: end_in(line, None) for line in NOTHING} == dict.fromkeys(NOTHING)
+    assert {given: end_in(*given) for given in PREFIXED} == PREFIXED  # the rank of the line's prefix
