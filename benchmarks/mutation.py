@@ -40,21 +40,16 @@ COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }  # fmt: skip
 INERT = ("frozen", "slots", "eq", "repr", "maxsize", "strict", "init")  # arguments that change no result
 WORD = re.compile(r"[a-z][a-z_-]*")
-STORIES = [
-    f"test_{name}.py"
-    for name in (
-        *("standstill", "counters", "flight_recorder", "goodlogs", "faults", "collectors", "excerpts", "ends"),
-    )
-]
+STORIES = ("standstill", "counters", "flight_recorder", "faults", "excerpts", "unwrap", "line_owners")
 SLOW = (  # tests that no mutant changes, and the most expensive one
     "test_diagnose_order.py::test_a_library_is_the_same_from_folders_of_other_names",
     "test_flight_recorder.py::test_fields_of_other_types_than_torch_writes",
     "test_flight_recorder.py::test_a_large_dump_is_cut_to_its_last_entries",
-    "test_diagnose_foreign.py::test_a_job_that_finished_did_not_fail_whatever_others_state",
+    "test_diagnose_order.py::test_a_job_that_finished_did_not_fail_whatever_others_state",
 )
 WHOLE = (["test_golden.py"], ["test_report_text.py", "test_examples.py"])
 SUITES = {  # run one after the other, until one fails
-    "diagnose": (["diagnose"], ["test_diagnose_*.py", *STORIES], *WHOLE),
+    "diagnose": (["diagnose"], ["test_diagnose_*.py", *(f"test_{name}.py" for name in STORIES)], *WHOLE),
     "align": (["align", "test_align_*.py"], ["diagnose", "test_diagnose_*.py"], *WHOLE),
 }
 

@@ -10,6 +10,8 @@ import textwrap
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
+from conftest import table
+
 START = datetime(2026, 11, 20, 21, 20, tzinfo=UTC)
 APART = timedelta(microseconds=10)  # at least, between two lines that arrive
 _OWN = re.compile(r"\b(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?")
@@ -65,6 +67,10 @@ def _each(form: Callable[[Line], str]) -> Wrap:
     return lambda lines: _joined([form(line) for line in lines])
 
 
+def _form(form: str) -> Wrap:
+    return _each(lambda x: form.format(line=x, at=x.at, seconds=x.at.timestamp(), host=x.host, z=_z(x)))
+
+
 def _records(lines: Lines) -> list[Line]:
     """A logger's records: what a traceback is goes into one with the line above it, as `exc_info` does."""
     out: list[Line] = []
@@ -91,11 +97,6 @@ def _json_array(lines: Lines) -> str:
         ],
         indent=2,
     )  # fmt: skip
-
-
-def _json_array_newest_first(lines: Lines) -> str:
-    records = json.loads(_json_array(lines))
-    return json.dumps(records[::-1], indent=2)
 
 
 def _cloudwatch(lines: Lines) -> str:
@@ -176,27 +177,14 @@ def _colored(escape: str) -> Callable[[Line], str]:
     return colored
 
 
-ENVELOPES: dict[str, Wrap] = {
-    "kubectl logs --timestamps": _each(lambda line: f"{_z(line)} {line}"),
-    "kubectl logs --prefix": _each(lambda line: f"[pod/{line.host}/pytorch] {line}"),
-    "/var/log/pods of containerd": _each(lambda line: f"{_z(line)} stderr F {line}"),
+OWN: dict[str, Wrap] = {
     "containerd, lines cut": _cri_cut,
-    "docker's json-file": _each(
-        lambda line: json.dumps({"log": line + "\n", "stream": "stderr", "time": _z(line)})
-    ),
+    "docker's json-file": _each(lambda line: json.dumps({"log": line + "\n", "stream": "stderr", "time": _z(line)})),
     "docker's json-file, lines cut": _docker_cut,
-    "docker compose logs": _each(lambda line: f"{line.host}-1  | {line}"),
-    "honcho": _each(lambda line: f"{line.at:%H:%M:%S} train.1 | {line}"),
-    "GNU parallel --tag": _each(lambda line: f"config-a.yaml\t{line}"),
     "journalctl -o json-pretty": _journal_json,
-    "journalctl": _each(lambda line: f"{line.at:%b %d %H:%M:%S} {line.host} train.sh[123]: {line}"),
-    "syslog of RFC 5424": _each(lambda line: f"<14>1 {line.at:%Y-%m-%dT%H:%M:%S.%f}+00:00 {line.host} train 123 - - {line}"),
-    "ts of moreutils": _each(lambda line: f"{line.at:%b %d %H:%M:%S} {line}"),
-    "ts %.s": _each(lambda line: f"{line.at.timestamp():.6f} {line}"),
-    "copied through Windows": _each(lambda line: f"{line}\r"),
     "script(1)": _typescript,
     "Cloud Logging, pretty": _json_array,
-    "Cloud Logging, newest first": _json_array_newest_first,
+    "Cloud Logging, newest first": lambda lines: json.dumps(json.loads(_json_array(lines))[::-1], indent=2),
     "CloudWatch": _cloudwatch,
     "Loki, lines newest first": lambda lines: _joined([f"{_z(line)}\t{line.host}\t{line}" for line in lines][::-1]),
     "a table": _csv,
@@ -207,4 +195,5 @@ ENVELOPES: dict[str, Wrap] = {
     "colors in rsyslog": _each(_colored("#033")),
     "colors in less": _each(_colored("^[")),
     "a code block": _each(lambda line: f"    {line}" if line.strip() else ""),
-}  # fmt: skip
+}
+ENVELOPES = {name: _form(form) if form else OWN[name] for name, form in table("envelopes")["forms"].items()}

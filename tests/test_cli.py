@@ -1,4 +1,5 @@
-"""The command line: exit codes, output streams, and errors with a next step."""
+"""The command line: exit codes, output streams, errors with a next step, words completed; and several
+outputs in one run, of which none is dropped."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import os
 import pty
 import re
 import resource
+import shutil
 import signal
 import stat
 import subprocess
@@ -18,10 +20,12 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Command, table
+from conftest import SAMPLES, Command, needs, table
 from postmortem.cli import app as cli
 from postmortem.cli.analyze import code as exit_code
-from postmortem.errors import PostmortemError
+from postmortem.cli.app import run
+from postmortem.cli.writing import Format, targets
+from postmortem.errors import PostmortemError, UsageError
 from postmortem.system import output
 
 CRASH = """\
@@ -75,12 +79,6 @@ def test_json_on_standard_output_is_the_document_alone(crashed: Path, tmp_path: 
     assert not list(tmp_path.glob("*.html"))
 
 
-def test_format_follows_the_name_of_the_output(in_process: Command, crashed: Path, tmp_path: Path) -> None:
-    for name, start in {"out.json": "{", "out.md": "#", "out.html": "<!"}.items():
-        assert in_process("analyze", crashed, "--output", tmp_path / name).returncode == 0
-        assert (tmp_path / name).read_text().startswith(start)
-
-
 def test_reader_that_leaves_is_no_error() -> None:
     script = f"set -o pipefail; {sys.executable} -m postmortem patterns list | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
@@ -111,10 +109,11 @@ def test_exit_codes_are_the_documented_ones(in_process: Command, tmp_path: Path)
 def test_nothing_readable(in_process: Command, tmp_path: Path) -> None:
     assert "nowhere" in one_sentence_and_a_hint(in_process("analyze", "nowhere"), 2)
     (tmp_path / "logs").mkdir()
-    one_sentence_and_a_hint(in_process("analyze", "logs"), 3)
+    assert "logs" in one_sentence_and_a_hint(in_process("analyze", "logs"), 3)
     (tmp_path / "logs" / "model.bin").write_bytes(bytes(range(256)) * 64)
+    shutil.copyfile(sys.executable, tmp_path / "logs" / "python")
     os.mkfifo(tmp_path / "logs" / "pipe")
-    one_sentence_and_a_hint(in_process("analyze", "logs"), 3)
+    assert "logs" in one_sentence_and_a_hint(in_process("analyze", "logs"), 3)
     assert not (tmp_path / "postmortem-report.html").exists()
 
 
@@ -249,3 +248,81 @@ def test_progress_fits_a_terminal_of_80_columns_and_shows_the_end_of_a_long_path
     lines = [line for line in re.split(r"[\r\n]+", drawn) if line.strip()]
     assert all(len(line) <= 80 for line in lines), max(map(len, lines))
     assert any("122.0/655.0 MiB" in line and line.rstrip().endswith("7/stderr.log") for line in lines)
+
+
+COMPLETED = table("completion")["cases"]
+
+
+def test_words_are_completed() -> None:
+    for line, wanted in COMPLETED.items():
+        given = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1), "_POSTMORTEM_COMPLETE": "complete_bash"}
+        done = subprocess.run(
+            [sys.executable, "-m", "postmortem"], env=os.environ | given, capture_output=True, text=True
+        )
+        assert any(word.startswith(wanted) for word in done.stdout.split()), (line, done)
+
+
+@pytest.mark.parametrize("shell", [pytest.param(s, marks=needs(s)) for s in ("bash", "zsh", "fish")])
+def test_the_script_parses_in_its_shell(in_process: Command, shell: str) -> None:
+    done = in_process("completion", shell)
+    assert done.returncode == 0 and not done.stderr
+    program = shutil.which(shell)
+    assert program
+    subprocess.run([program, "-n"], input=done.stdout, text=True, check=True)
+
+
+LOGS = str(SAMPLES / "oom-on-second-host" / "logs")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("forms", "outputs", "expected"), table("writing")["files"])
+def test_each_format_finds_its_file(
+    forms: list[str], outputs: list[str], expected: list[list[str | None]], here: Path
+) -> None:
+    found = targets([Format(form) for form in forms], outputs, ["logs"])
+    assert [[t.form.value, t.path and str(t.path)] for t in found] == expected
+
+
+@pytest.mark.parametrize(("forms", "outputs", "error"), table("writing")["dropped"])
+def test_no_output_is_dropped(forms: list[str], outputs: list[str], error: str, here: Path) -> None:
+    with pytest.raises(UsageError, match=error) as raised:
+        targets([Format(form) for form in forms], outputs, ["logs"])
+    assert raised.value.hint
+
+
+def test_brief_applies_to_json_and_markdown(here: Path) -> None:
+    assert run(["analyze", LOGS, "-o", "r.html", "-o", "r.json", "-o", "r.md", "--brief"]) == 0
+    assert json.loads((here / "r.json").read_text())["schema"] == "postmortem/brief/1"
+    assert len((here / "r.md").read_text()) <= 3000 and "<!doctype html>" in (here / "r.html").read_text()
+    assert run(["analyze", LOGS, "-o", "r.html", "--brief"]) == 2
+
+
+def test_a_failed_write_costs_no_other_output(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """/dev/full is a disk without room."""
+    assert run(["analyze", LOGS, "-f", "html", "-o", "/dev/full", "-f", "json", "-o", "r.json"]) == 1
+    error = capfd.readouterr().err
+    assert "could not write /dev/full: No space left on device" in error and "free space there" in error
+    assert json.loads((here / "r.json").read_text())["schema"] == "postmortem/incident/1"
+    assert "report   r.json" in error
+
+
+def test_quiet_prints_only_errors(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["analyze", LOGS, "--quiet"]) == 0
+    assert capfd.readouterr() == ("", "") and (here / "postmortem-report.html").exists()
+    assert run(["analyze", "no/such/place", "--quiet"]) == 2
+    assert "no such file" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_binary_data_is_not_written_to_a_terminal() -> None:
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "postmortem", "analyze", LOGS, "--format", "parquet"]
+    done = subprocess.run(words, stdout=theirs, stderr=subprocess.PIPE, check=False, timeout=60)
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == 2 and b"--output events.parquet" in done.stderr

@@ -16,7 +16,6 @@ from typing import Any, get_args
 import jsonschema
 import pytest
 
-import postmortem
 from conftest import ROOT, SAMPLES, solved
 from postmortem import Incident, Options, analyze, report
 from postmortem.cli.analyze import OUTCOME_CODES
@@ -177,10 +176,6 @@ def test_the_command_prints_each_schema(capfd: pytest.CaptureFixture[str]) -> No
     for name in Document:
         assert run(["schema", name.value]) == 0
         assert json.loads(capfd.readouterr().out) == json.loads(resources.schema(name.value))
-
-
-def test_the_package_has_three_names_and_a_version() -> None:
-    assert dir(postmortem) == sorted(postmortem.__all__) == ["Incident", "Options", "__version__", "analyze"]
 
 
 def test_each_outcome_has_an_exit_code() -> None:

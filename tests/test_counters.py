@@ -9,21 +9,13 @@ from postmortem.formats.envelope import Style, peel
 from postmortem.model import Event, Sample, Source
 
 PREFIXES = table("counters")["prefixes"]
-FORMS = {
-    "iteration      100/  500000 | consumed samples:        25600 | lr: 1.5E-04": (
-        "iteration # # consumed samples # lr ~", (100, 500000, 25600),
-    ),
-    "Epoch: [3][  40/5005]  Time  0.123": ("epoch # # # time ~", (3, 40, 5005)),
-    "global_step=1200, train/loss=0.12": ("global_step # train loss ~", (1200,)),
-    "frobnicated slab 17 of 20": ("slab # of #", (17, 20)),  # counters need no list of names
-    **dict.fromkeys(("rank 3 of 8 pid 4711", "listening on port 29500", "loss 2.28", "", "exit code 1", "version 2.13.0")),
-}  # fmt: skip
 
 
 def test_a_counter_is_found_behind_any_prefix_and_other_numbers_are_none() -> None:
     for line in PREFIXES:  # hosts of one job log in formats of their own
         assert form_of(peel(line).body) == ("epoch # step # loss ~", (0, 15)), line
-    assert {body: form_of(body) for body in FORMS} == FORMS
+    forms = {body: row and (row[0], tuple(row[1])) for body, row in table("counters")["forms"].items()}
+    assert {body: form_of(body) for body in forms} == forms
 
 
 def test_lines_that_all_ranks_print_after_an_init() -> None:

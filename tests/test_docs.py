@@ -1,11 +1,17 @@
-"""Commands, options, exit codes and links in the documents exist; the verdict in the README is up to date."""
+"""Commands, options, exit codes and links in the documents exist; the verdict in the README and the generated reference
+are up to date; every recipe has its row in a page of docs/how-to that states how it was tested."""
 
 from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
+from pathlib import Path
 
-from conftest import ROOT
+from recipe_runs import RECIPES
+
+from conftest import ROOT, needs
 from postmortem import analyze, report
 from postmortem.cli import overview
 from postmortem.cli.analyze import OUTCOME_CODES, STRICT_CODE
@@ -86,3 +92,63 @@ def test_make_targets_of_the_readme_exist() -> None:
     assert targets == {*("help", "demo", "test", "check", "soak", "bench", "docs", "examples", "lock", "dist", "clean")}
     for document in DOCUMENTS:
         assert set(re.findall(r"^    make ([a-z]+)", document.read_text(), re.MULTILINE)) <= targets
+
+
+def test_the_generated_pages_are_up_to_date() -> None:
+    done = subprocess.run([sys.executable, "scripts/reference.py", "--check"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_pages_have_every_command_and_option() -> None:
+    page, man = reference.cli_page(), reference.man_page().replace("\\-", "-")
+    for command, context in reference.commands()[1:]:
+        assert f"`{context.command_path}`" in page and f'.SS "{context.command_path}"' in man
+        for option in (option for p in command.params if p.param_type_name == "option" for option in p.opts):
+            assert option in page and option in man, (context.command_path, option)
+
+
+def test_the_exit_codes_page_has_the_table_of_the_overview() -> None:
+    page = (ROOT / "docs" / "reference" / "exit-codes.md").read_text()
+    rows = dict(re.findall(r"(?m)^\| ([0-9, ]+) \| (.+) \|$", page.partition("\n## ")[0]))
+    assert rows == overview.EXIT_CODES
+
+
+@needs("groff")
+def test_the_man_page_renders_without_a_warning() -> None:
+    words = ["groff", "-Tutf8", "-man", "-ww", "-rLL=200n", reference.REFERENCE / "postmortem.1"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0 and not done.stderr
+
+
+def test_text_is_escaped_for_roff() -> None:
+    assert reference.roff(".so /etc/passwd") == ["\\&.so /etc/passwd"]
+    assert reference.roff("a\\fB b--c") == ["a\\efB b\\-\\-c"]
+
+
+RECIPE_FILES = sorted(p for p in RECIPES.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+FILES = [p for p in RECIPE_FILES if p.parent.name != "slurm"]  # its page has sentences
+PAGES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+ROW = re.compile(r"^\| \[`[^`]+`\]\(([^)]+)\) \| .+ \| (.+) \|$", re.MULTILINE)
+WORDS = re.compile(r"(commands )?run(; (manifest|file) validated|; \w+ itself did not)?|file validated")
+
+
+def linked(pattern: re.Pattern[str]) -> dict[Path, tuple[str, ...]]:
+    """Return the files that the pages link to in this way, and the other groups of the pattern."""
+    return {
+        (page.parent / found[1]).resolve(): found.groups()[1:]
+        for page in PAGES
+        for found in pattern.finditer(page.read_text())
+    }
+
+
+def test_each_recipe_has_a_page() -> None:
+    assert {*RECIPE_FILES} <= linked(re.compile(r"\]\(([^)#]+)")).keys()
+
+
+def test_page_states_how_each_recipe_was_tested() -> None:
+    """Run, or validated by its schema only. A recipe that was run is named by a test of this folder."""
+    tests = "".join(path.read_text() for path in (ROOT / "tests").glob("*recipe*_*.py"))
+    rows = linked(ROW)
+    for path in FILES:
+        assert path in rows and WORDS.fullmatch(rows[path][0]), path.name
+        assert path.name in tests or not rows[path][0].startswith(("run", "commands run")), path.name

@@ -3,6 +3,9 @@ reports, last lines, tables of ranks, and logs that look like a failure and are 
 
 A case has a `log` or several `files`, made of lines as their programs print them. `expect` lists an outcome (or
 several), the category, the pattern, the ranks, hosts and GPUs, and a part of the headline or of the first evidence.
+
+Each folder of tests/goodlogs/ is a real run (torch 2.13, gloo) that finished well and prints lines that sound like
+trouble: a verdict other than healthy is a false alarm at 3 a.m. docs/false-alarms.md describes how to add one.
 """
 
 from __future__ import annotations
@@ -103,3 +106,16 @@ def test_colors_without_their_escape_byte_and_margins_are_removed() -> None:
         ['  File "train.py", line 3, in <module>', "    main()", "    ^^^^^^"],  # of a traceback: at its place
     ):
         assert pasted.learn("\n".join(lines)) is None
+
+
+LOGS = Path(__file__).parent / "goodlogs"
+ALARMS = table("goodlogs")["alarms"]
+
+
+def test_a_good_run_raises_no_alarm() -> None:
+    assert sorted(ALARMS) == sorted(p.name for p in LOGS.iterdir())
+    for name, alarm in ALARMS.items():
+        assert any(alarm in p.read_text() for p in (LOGS / name).rglob("*") if p.is_file()), name
+        document = analyze([str(LOGS / name)], Options()).document
+        causes = [f["pattern"] for f in document["findings"] if f["role"] == "cause"]
+        assert (name, document["verdict"]["outcome"], causes) == (name, "healthy", [])

@@ -151,67 +151,42 @@ def test_a_large_dump_is_cut_to_its_last_entries() -> None:
 # ── dumps together ──────────────────────────────────────────────────────────────────────────────────────────
 
 BEHIND, DIFFER = "recorder-rank-behind", "recorder-collectives-differ"
-PAIR = ("7", "pair")
 WAITS, ENDED = dump([REDUCE, WAITING]), dump([REDUCE])
-AHEAD = dump([REDUCE, WAITING, WAITING, WAITING])
-OTHER_TYPE = dump([REDUCE, WAITING])
-OTHER_TYPE["entries"][1]["input_dtypes"] = ["Float"]
-UNEVEN, EVEN = ([REDUCE, ("all_gather", [n], "completed"), REDUCE, WAITING] for n in (3, 4))
-FULL = dump([REDUCE] * 5 + [WAITING], first=100)  # ring buffers that lost their start
+TOGETHER = table("flight_recorder")["together"]
 
 
-def in_pair(*ops: Op, ranks: str) -> dict[str, Any]:
-    return dump([REDUCE], more=[entry(n, op, PAIR, ranks=ranks) for n, op in enumerate(ops, 1)])
+def operation(word: str) -> Op:
+    if found := {"R": REDUCE, "W": WAITING, "S": STARTED}.get(word):
+        return found
+    name, size, state = word.split(":")
+    return name, [int(size)], state
 
 
-# the dumps of ranks 0, 1, …; None is a rank without a dump; the pattern and the odd ranks, or None
-TOGETHER: dict[str, tuple[list[dict[str, Any] | None], tuple[str, tuple[int, ...]] | None]] = {
-    "one rank never arrived": ([WAITS, WAITS, ENDED, WAITS], (BEHIND, (2,))),
-    "one waiting rank shows that the other did not arrive": (
-        [dump([REDUCE, WAITING], ranks="[0, 1]"), dump([REDUCE], ranks="[0, 1]")],
-        (BEHIND, (1,)),
-    ),
-    "one rank has a collective more": ([dump([REDUCE, ("barrier", [1], "scheduled")]), *[ENDED] * 3], (DIFFER, (0,))),
-    "another operation": ([WAITS, dump([REDUCE, ("all_gather", [1024], "scheduled")]), WAITS], (DIFFER, (1,))),
-    "another size": ([WAITS, dump([REDUCE, ("all_reduce", [1025], "scheduled")]), WAITS], (DIFFER, (1,))),
-    "another size, and no majority": ([WAITS, dump([REDUCE, ("all_reduce", [1025], "scheduled")])], (DIFFER, (0, 1))),
-    "another type": ([WAITS, WAITS, OTHER_TYPE], (DIFFER, (2,))),
-    "a difference that completed and was followed by agreement": ([dump(UNEVEN), *[dump(EVEN)] * 3], None),
-    "and then a rank that is behind": ([dump(UNEVEN), dump(EVEN), dump(EVEN[:3]), dump(EVEN)], (BEHIND, (2,))),
-    "ring buffers that overlap": ([FULL, dump([REDUCE] * 3 + [WAITING], first=102), FULL, FULL], None),
-    "ring buffers, one behind": ([FULL, dump([REDUCE] * 3, first=102), FULL, FULL], (BEHIND, (1,))),
-    "all wait in the same collective": ([dump([REDUCE, STARTED])] * 4, None),
-    "the CPU may enqueue what follows": ([AHEAD, WAITS, AHEAD, AHEAD], None),
-    "a GPU did not start": ([dump([REDUCE, STARTED]), WAITS, dump([REDUCE, STARTED])], (BEHIND, (1,))),
-    "the others completed it": (
-        [dump([REDUCE, REDUCE, STARTED]), dump([REDUCE, STARTED]), dump([REDUCE, REDUCE, STARTED])],
-        (BEHIND, (1,)),
-    ),
-    "a rank without a dump": ([WAITS, None, WAITS, WAITS], (BEHIND, (1,))),
-    "as many without a dump as with": ([WAITS, None, None, WAITS], None),
-    "a rank without a dump, and one behind": ([WAITS, None, ENDED, WAITS], (BEHIND, (2,))),
-    "ranks that wait for a group whose rank waits for another": (  # 0 and 1 wait for 2 and 3, and 2 waits for 3
-        [WAITS, WAITS, in_pair(REDUCE, WAITING, ranks="[2, 3]"), in_pair(REDUCE, ranks="[2, 3]")],
-        (BEHIND, (3,)),
-    ),
-    "a rank that never entered a group of its own": (
-        [in_pair(WAITING, ranks="[0, 1]"), ENDED, ENDED, ENDED],
-        (BEHIND, (1,)),
-    ),
-    "one is still in a collective that the others left": ([WAITS, *[dump([REDUCE] * 3)] * 3], (BEHIND, (0,))),
-    "half of them are": ([WAITS, WAITS, *[dump([REDUCE] * 3)] * 2], (BEHIND, (0, 1))),
-    "most of them are": ([WAITS, WAITS, dump([REDUCE] * 3)], None),
-    "and another one is in it, too, and done": ([WAITS, dump([REDUCE] * 2), *[dump([REDUCE] * 3)] * 2], None),
-    "all agree": ([dump([REDUCE, REDUCE])] * 3, None),
-}
+def spelled(text: str | None) -> dict[str, Any] | None:
+    """The dump of a row of the table."""
+    if text is None:
+        return None
+    own, _, pair = text.partition(" / ")
+    own, _, world = own.partition(" @ ")
+    first, _, own = own.rpartition("+ ")
+    ranks, _, more = pair.partition(": ")
+    of_pair = [entry(n, op, ("7", "pair"), ranks=ranks) for n, op in enumerate(map(operation, more.split()), 1)]
+    return dump([*map(operation, own.split())], int(first or 1), world or WORLD, of_pair)
 
 
 @pytest.mark.parametrize("name", TOGETHER)
 def test_the_odd_rank_of_several_dumps(name: str) -> None:
-    dumps, expected = TOGETHER[name]
-    found = together(*copy.deepcopy(dumps))
-    assert (found and (found.pattern, found.odd)) == expected
+    dumps, pattern, odd = TOGETHER[name]
+    found = together(*map(spelled, dumps))
+    assert (found and (found.pattern, found.odd)) == (pattern and (f"recorder-{pattern}", tuple(odd)))
     assert found is None or found.sure == (name != "a rank without a dump")
+
+
+def test_a_rank_with_another_type_is_odd() -> None:
+    other = dump([REDUCE, WAITING])
+    other["entries"][1]["input_dtypes"] = ["Float"]
+    found = together(*copy.deepcopy([WAITS, WAITS]), other)
+    assert found is not None and (found.pattern, found.odd, found.sure) == (DIFFER, (2,), True)
 
 
 def test_the_collective_of_a_hang_has_the_ranks_that_entered_it() -> None:

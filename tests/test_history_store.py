@@ -309,6 +309,7 @@ def test_a_reader_sees_what_a_writer_beside_it_files(tmp_path: Path) -> None:
             held.close()
 
 
+@pytest.mark.slow
 def test_without_the_extra_its_installation_is_named_and_without_a_history_nothing_is_imported(tmp_path: Path) -> None:
     code = "import sys; sys.modules['sqlalchemy'] = None; from postmortem.__main__ import main; main()"
     command = [sys.executable, "-c", code, "analyze", OOM / "logs", "-q", "-o", tmp_path / "a.html"]

@@ -21,38 +21,21 @@ from postmortem import report
 from postmortem.analyze import analyze
 from postmortem.privacy.anonymize import Anonymizer, anonymized
 
-HOSTS = ("falcon-x1", "dgx17", "kestrel03b", "ip-10-91-7-33", "peregrine-gpu-2", "osprey", "zh4-rack9-n12")
-USERS = ("gertrude", "m_okafor", "jdoe42", "Lindqvist", "petra.nov")
-DOMAINS = ("cluster.zephyrlabs.io", "mail.quantosaurus.com", "hpc.uni-gotham.edu", "zephyrlabs.io")
-FOURS = ("10.91.7.33", "172.29.113.8", "192.168.211.77", "203.0.113.199", "100.64.9.250")
-SIXES = ("2001:db8:77::91", "fd12:3456:789a:1::7", "fe80::9c1e:44ff:fe12:ab77", "2001:db8:a:b:c:d:e:f1")
-SIXES += ("2001:DB8:CAFE::B00C", "fd77::1:2:3")
-MACS = ("0c:42:a1:5f:00:9e", "B8-59-9F-AA-01-7C")
-WORK = ("moonshot", "bluebird-7b", "project_tanager", "run-quetzal-19", "narwhal_ablation", "okapi")
-BUCKETS = ("zephyr-ckpts", "gotham-datasets")
-OTHERS = ("artifacts.zephyr-build.net", "ghost-loader", "pangolin_v3")
-ALL = (*HOSTS, *USERS, *DOMAINS, *FOURS, *SIXES, *MACS, *WORK, *BUCKETS, *OTHERS)
+NAMES = table("identities")["names"]
+HOSTS, USERS, WORK = NAMES["hosts"], NAMES["users"], NAMES["work"]
+ALL = [name for names in NAMES.values() for name in names]
 
 
 def lines_of(host: str, user: str, rank: int) -> list[str]:
     """Lines that show by their form which word is which name, and lines with the same names alone."""
-    four, six, work = FOURS[rank % len(FOURS)], SIXES[rank % len(SIXES)], WORK[rank % len(WORK)]
-    domain = DOMAINS[rank % len(DOMAINS)]
-    return [
-        f"{work} starts on {host.upper()}",  # before any line shows the kind of name
-        f"{host}:{812 + rank}:{912 + rank} [0] NCCL INFO Bootstrap : Using eth0:{four}<0>",
-        f"{host}:{812 + rank}:{912 + rank} [0] NCCL INFO NET/Socket : Using [0]eth0:{six}<0>",
-        f"{host}:{812 + rank}:{912 + rank} [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE ; OOB {host}_ib0:{four}<0>",
-        f"ssh {user}@{host}.{domain} uptime; mail {user}@{domain} and {domain.upper()}",
-        f"cd /home/{user}/{work}/src && python {OTHERS[2]}.py --out s3://{BUCKETS[rank % 2]}/{work}/x.pt",
-        f"user={user} run_name={work} host is {host.upper()}-ib1, {host}_eth2, {host.capitalize()}.{domain}",
-        f"connect to [{six}]:29500 failed; peer {six.upper()}; tcp://[{six}]:23456; ::ffff:{four} {four}:29500",
-        f"lladdr {MACS[rank % 2]} dev eth0; https://{OTHERS[0]}/{user}/wheels?x={work}, see {OTHERS[0]}",
-        f"{user.upper()}_JOB={work.upper()} {work}_step12 {work}.train:main TMP_{user} Owner: {user}",
-        f"loaded {work}-ckpt and {OTHERS[1]} from /scratch/datasets/{OTHERS[1]}/{work}/a.bin on {host}",
-        f"bucket {BUCKETS[rank % 2]} of {work}; {OTHERS[2]}.fit in {OTHERS[2].upper()}",
-        f'  File "/home/{user}/{work}/{OTHERS[2]}.py", line 12, in {work.replace("-", "_")}_loop',
-    ]
+    four, six, work, domain = (NAMES[kind][rank % len(NAMES[kind])] for kind in ("fours", "sixes", "work", "domains"))
+    mac, bucket = NAMES["macs"][rank % 2], NAMES["buckets"][rank % 2]
+    site, loader, other = NAMES["others"]
+    upper = {"HOST": host, "USER": user, "SIX": six, "WORK": work, "DOMAIN": domain, "OTHER": other}
+    words = {name: word.upper() for name, word in upper.items()} | {name.lower(): word for name, word in upper.items()}
+    words |= {"four": four, "mac": mac, "bucket": bucket, "site": site, "loader": loader, "Host": host.capitalize()}
+    words |= {"pid": str(812 + rank), "tid": str(912 + rank), "function": work.replace("-", "_")}
+    return [line.format(**words) for line in table("identities")["lines"]]
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """The rank of a line: prefixes, numbers of files, columns; and numbers that look like a rank and are none.
 
-Verdicts on whole logs are in tests/data/excerpts/owners.yaml.
+Also lines of a script that started the ranks about how they ended. Verdicts on whole logs are in
+tests/data/excerpts/owners.yaml and ends.yaml.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from conftest import table
 from postmortem.analyze import analyze
 from postmortem.blocks import read_text
+from postmortem.blocks.identities import End, end_in
 from postmortem.diagnose.numbering import numbered
 from postmortem.diagnose.same import stem
 from postmortem.formats.envelope import learn, peel
@@ -27,11 +29,7 @@ def ranks_of(names: list[str], world: int | None = None, known: Mapping[str, int
 
 
 def test_ranks_by_the_numbers_of_files() -> None:
-    for names in (  # by the word before the number
-        ["train-r0.log", "train-r1.log", "train-r1.log.1", "train-r1.log.2.gz"],
-        ["proc_0.txt", "proc_1.txt"],
-        ["s/p0.out", "s/p0.err", "s/p1.out", "s/p1.err"],
-    ):
+    for names in table("line_owners")["numbered"]:
         found = ranks_of(names)
         assert set(found) == set(names) and found[names[0]] == 0 and found[names[-1]] == 1
     for names in (["go.0.log", "go.1.log"], ["gnn.0.log", "gnn.1.log"], ["f1-0.txt", "f2-1.txt"]):  # by the world size
@@ -128,3 +126,15 @@ def test_a_rank_that_introduces_itself() -> None:
     environment = "15:19:37 slot 3 {'RANK': '0', 'WORLD_SIZE': '4', 'MASTER_PORT': '29941'}\n"
     event = next(e for e in read_text(environment) if e.kind == "identity")
     assert (event.fields["said_rank"], event.fields["world"]) == (0, 4)
+
+
+TABLE = table("ends")
+ENDS = {line: End(*row) for line, row in TABLE["ends"].items()}
+NOTHING = TABLE["no_ends"]
+PREFIXED = {(line, rank): end and End(*end) for line, rank, end in TABLE["prefixed"]}
+
+
+def test_an_end_is_a_rank_a_word_and_a_code() -> None:
+    assert {line: end_in(line, None) for line in ENDS} == ENDS
+    assert {line: end_in(line, None) for line in NOTHING} == dict.fromkeys(NOTHING)
+    assert {given: end_in(*given) for given in PREFIXED} == PREFIXED  # the rank of the line's prefix

@@ -105,8 +105,9 @@ PATHS = ["oom-on-second-host/logs"]
 LOGS = {"paths": PATHS}
 
 
-def test_the_tools_are_declared_as_reading_only_and_every_table_can_be_read() -> None:
-    @talk(SAMPLES, server=piped)
+@pytest.mark.parametrize("server", [None, pytest.param(piped, marks=pytest.mark.slow)])
+def test_the_tools_are_declared_as_reading_only_and_every_table_can_be_read(server: Any) -> None:
+    @talk(SAMPLES, server=server)
     async def found(client: Any) -> tuple[Any, str, list[Any]]:
         tools = (await client.list_tools()).tools
         parts = next(t for t in tools if t.name == "details").input_schema["properties"]["part"]["enum"]
@@ -510,6 +511,7 @@ def test_answers_stay_small_however_large_the_logs_are(tmp_path: Path) -> None:
     assert differs["more"]["differences"] > 40 and len(differs["differences"]) > 10
 
 
+@pytest.mark.slow
 def test_a_thousand_lines_can_be_read_page_by_page(tmp_path: Path) -> None:
     (tmp_path / "rank0.log").write_text("".join(f"[rank0] line {n} {'y' * 90}\n" for n in range(1, 1001)))
 
@@ -532,6 +534,7 @@ def test_a_wrong_question_is_answered_with_the_next_step(hostile: Path) -> None:
         assert len(result.content[0].text.splitlines()) == 2
 
 
+@pytest.mark.slow
 def test_a_folder_without_logs_and_a_truncated_archive_are_reported(tmp_path: Path) -> None:
     for name in ("empty", "cut"):
         (tmp_path / name).mkdir()

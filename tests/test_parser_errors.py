@@ -193,17 +193,10 @@ def test_no_timeline_is_still_a_timeline() -> None:
     assert Timeline.of([]).events == []
 
 
-HALVES = {
-    "rank0.log": '{"log": "\\ud800 x\\n", "time": "2026-11-20T03:12:08Z"}\n2026-11-20 21:01:43,548 INFO step 1 loss 2.0\n',
-    "rank1.log": '[{"message": "\\ud800 step 1", "host": "a\\udfff"},\n{"message": "Traceback \\udc00"}]\n',
-    "error.json": '{"message": {"message": "ValueError: \\ud800", "extraInfo": {"py_callstack": "Traceback\\n  File \\"\\ud800.py\\", line 3, in f\\n"}}}',
-}
-
-
-@pytest.mark.parametrize("name", HALVES)
+@pytest.mark.parametrize("name", table("parser_errors")["halves"])
 def test_half_a_letter_in_json_is_written_out(name: str, tmp_path: Path) -> None:
     """JSON can name a half of a UTF-16 pair, and no encoding has it: hashing the line raised."""
-    (tmp_path / name).write_text(HALVES[name])
+    (tmp_path / name).write_text(table("parser_errors")["halves"][name])
     incident = analyze([str(tmp_path)])
     assert not [row for row in incident.document["ledger"]["skipped"] if row.get("lost")]
     report.render_json(incident).encode()

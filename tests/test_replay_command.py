@@ -39,14 +39,8 @@ def test_list_is_a_table_for_people_and_objects_for_programs(in_process: Command
     assert row.split()[1:4] == ["root,", "two", "hosts"]
 
 
-REFUSED = [
-    "rank=-1", "rank=64", "rank=1.5", "rank=nan", "rank=1e3", "rank=0x1", "rank=", "rank", "timeout=inf",
-    "style=$(reboot)", "step=९", "code=3", "backend=gloo;id", "megabytes=99999999999999999999", "=1", "rank=1 --help",
-]  # fmt: skip
-
-
 def test_parameters_are_typed_and_in_range_or_refused() -> None:
-    for pair in REFUSED:
+    for pair in table("replay_command")["wrong_pairs"]:
         with pytest.raises(UsageError) as refused:
             parameters.read(BY_ID["slow-rank"], [pair])
         assert refused.value.hint, pair

@@ -226,12 +226,21 @@ LOGS = str(SAMPLES / "oom-on-second-host" / "logs")
 
 
 def test_the_suffix_of_the_file_chooses_the_format(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    suffixes = {"xml": b"<?xml", "jsonl": b"{", "ndjson": b'{"time":', "md": b"# ", "csv": b"time,", "parquet": b"PAR1"}
+    suffixes = {
+        "html": b"<!doctype",
+        "json": b"{",
+        "xml": b"<?xml",
+        "jsonl": b"{",
+        "ndjson": b'{"time":',
+        "md": b"# Rank 3",
+    }
+    suffixes |= {"csv": b"time,", "parquet": b"PAR1"}
     outputs = [word for suffix in suffixes for word in ("--output", str(tmp_path / f"out.{suffix}"))]
     assert run(["analyze", LOGS, *outputs, "--format", "github"]) == 0
     for suffix, begins in suffixes.items():
         assert (tmp_path / f"out.{suffix}").read_bytes().startswith(begins)
-    assert capfdbinary.readouterr().out.startswith(b"::error ")
+    out, err = capfdbinary.readouterr()
+    assert out.startswith(b"::error ") and all(f"out.{suffix}".encode() in err for suffix in suffixes)
 
 
 def test_an_earlier_report_beside_the_logs_is_not_read_as_a_log(

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from report_cases import DATA, NAMES, PAYLOADS, RENDERS, Case, load, poisoned
 
-from conftest import table
+from conftest import SAMPLES, solved, table
 from postmortem import report
+from postmortem.report import groups, markdown, text, view
 from postmortem.report import json as plain
-from postmortem.report import markdown, text, view
 from postmortem.report.title import MOST
 
 GITHUB = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -245,18 +245,33 @@ def test_only_the_time_of_a_cited_line_gets_the_date() -> None:
 
 def test_what_makes_a_title_too_long_follows_below_it() -> None:
     who, when = "Ranks 0, 1, 2, 3, 4, 5, 6 and 7 on gpu-node-017", "at about 13:19:05 (± 3 s)"
-    for rest, below in (
-        (
-            f" were in different collectives {when}: rank 0 waited in all_reduce (a.py:19); rank 1 in barrier (b.py:16)",
-            ": ",
-        ),
-        (
-            f": a data file could not be decoded (OSError: image file is truncated (211 bytes not processed)) {when}",
-            " (",
-        ),
-        (f" raised RuntimeError: torch versions differ between ranks: 2.13 and 2.12 in train.py:20 {when}", "Error: "),
-    ):
+    for form, below in table("report_text")["titles"]:
+        rest = form.format(when)
         shown, after = view.lead({"verdict": {"headline": f"{who}{rest}; 3 other ranks lost the connection."}})
         kept, _, moved = f"{who}{rest}".partition(below)
         assert len(shown) < MOST and shown.startswith(kept.removesuffix("Error")) and when in shown
         assert after.lower().startswith(moved[:40].lower()) and after.endswith(". 3 other ranks lost the connection.")
+
+
+def test_two_stacks_that_differ_are_in_the_card_the_page_and_the_markdown() -> None:
+    incident = solved(SAMPLES / "skipped-collective")
+    document = incident.document
+    odd, rest = groups.compared(document)
+    assert (odd.who, odd.place, odd.inside) == ("rank 1", "main (train.py:30)", "in barrier")
+    assert (rest.who, rest.place, rest.inside) == ("ranks 0, 2", "main (train.py:24)", "in all_reduce")
+    assert groups.compared(document | {"verdict": document["verdict"] | {"category": "host-oom"}}) == []
+    assert 'id="stacks"' in report.render_html(incident)
+    assert "- rank 1: `main (train.py:30)` in barrier (py-spy, " in report.render_markdown(incident)
+
+
+def test_frames_of_libraries_are_folded_and_counted() -> None:
+    odd, *_ = groups.stacks(solved(SAMPLES / "starving-loader").document)
+    folded, *own = odd.frames
+    assert folded.label == "9 frames of selectors, multiprocessing, torch" and len(folded.lines) == 9
+    assert [f.label for f in own] == ["main (train.py:39)", "call (trainer.py:254)", "<module> (train.py:46)"]
+
+
+def test_stacks_of_a_malformed_document_cause_no_error() -> None:
+    frames = [{"frames": 3, "ranks": "a"}, {"ranks": 7}], [{"frames": [{"own": True}], "pids": [None]}]
+    for odd in (None, 7, "x", [7], *frames):
+        assert all(stack.who for stack in groups.stacks({"stacks": odd}))

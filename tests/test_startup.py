@@ -58,7 +58,7 @@ def test_import_of_the_package_is_free() -> None:
 
 def test_public_names_are_importable() -> None:
     assert postmortem.Options().redact is True
-    assert set(dir(postmortem)) >= {"analyze", "Incident", "Options", "__version__"}
+    assert dir(postmortem) == sorted(postmortem.__all__) == ["Incident", "Options", "__version__", "analyze"]
     with pytest.raises(AttributeError, match="analyse"):
         postmortem.analyse  # noqa: B018
     code = "import postmortem.analyze, postmortem; assert callable(postmortem.analyze), postmortem.analyze"

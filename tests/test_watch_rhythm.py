@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -103,37 +104,19 @@ def test_the_phase_that_a_line_or_a_stack_names() -> None:
     assert phases.of_frames([("train.py", 12, "load_batch"), main]) == ""
 
 
-LINE_40 = (("train.py", 40, "evaluate"), ("train.py", 90, "main"))
-LINE_41 = (("train.py", 41, "evaluate"), ("train.py", 90, "main"))
-ELSEWHERE = (("train.py", 12, "step"), ("train.py", 91, "main"))
+FRAMES = {
+    **{f"line {n}": (("train.py", n, "evaluate"), ("train.py", 90, "main")) for n in (40, 41)},
+    "elsewhere": (("train.py", 12, "step"), ("train.py", 91, "main")),
+}
 
 
-def snapshot(cpu: float = 0.0, frames: tuple = (), **more: object) -> Snapshot:
-    fields = {"rank": 0, "state": "S", "cpu": cpu, "frames": frames, "wanted": 0, "moved": 0, "faults": 0, "wakes": 0}
-    return Snapshot(**(fields | more))  # type: ignore[arg-type]
+def snapshot(frames: str = "", **more: object) -> Snapshot:
+    fields = {"rank": 0, "state": "S", "cpu": 0.0, "frames": FRAMES.get(frames, ()), "wanted": 0, "moved": 0}
+    return Snapshot(**({"faults": 0, "wakes": 0} | fields | more))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "strong"),
-    [
-        (snapshot(), snapshot(), None),  # idle
-        (snapshot(frames=LINE_40), snapshot(cpu=4.0, frames=LINE_41), True),  # it computes
-        (snapshot(frames=LINE_40), snapshot(cpu=0.05, frames=LINE_41), None),  # it polls, once a second
-        (snapshot(frames=LINE_40), snapshot(cpu=4.0, frames=LINE_40), False),  # one long call, or a spin
-        (snapshot(frames=LINE_40), snapshot(cpu=5.0, frames=LINE_40, collective="all_reduce"), None),  # NCCL spins
-        (snapshot(frames=LINE_40), snapshot(frames=ELSEWHERE), True),
-        (snapshot(), snapshot(moved=5 << 20), True),  # a checkpoint grows
-        (snapshot(), snapshot(faults=500), True),  # a mapped file is read
-        (snapshot(), snapshot(wakes=500), False),  # a slow download
-        (snapshot(frames=LINE_40), snapshot(wakes=500, frames=LINE_40), False),
-        (snapshot(frames=LINE_40), snapshot(wakes=500, frames=LINE_40, collective="barrier"), None),
-        (snapshot(frames=LINE_40), snapshot(cpu=9.0, frames=LINE_41, state="T"), None),  # stopped by a signal
-        (snapshot(), snapshot(cpu=4.0), False),  # no tool may read its stack
-        (snapshot(wanted=2.0), snapshot(wanted=6.0), False),  # others have the processor
-        (snapshot(child=True), snapshot(cpu=4.0, child=True), True),  # a worker of a loader
-    ],
-)
-def test_activity_between_two_looks(before: Snapshot, after: Snapshot, strong: bool | None) -> None:
-    found = activity.compare({7: before}, {7: after}, 5.0)
+@pytest.mark.parametrize(("before", "after", "strong"), table("watch_rhythm")["looks"])
+def test_activity_between_two_looks(before: dict[str, Any], after: dict[str, Any], strong: bool | None) -> None:
+    found = activity.compare({7: snapshot(**before)}, {7: snapshot(**after)}, 5.0)
     assert (found.strong if found else None) == strong
-    assert activity.compare({}, {7: snapshot()}, 5.0), "a new process"
+    assert activity.compare({}, {7: snapshot(**after)}, 5.0), "a new process"

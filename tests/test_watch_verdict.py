@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import table
 from postmortem import analyze
 from postmortem.live.collect.rank_search import Rank
 from postmortem.live.watch import hang_folder
@@ -79,15 +80,11 @@ def test_without_stacks_a_hang_names_no_rank(folder: Path) -> None:
 def test_the_kernels_view_of_a_rank_is_a_sentence(tmp_path: Path) -> None:
     rank = Rank(3, 4711, 1, 0, "S", 0.0, "RANK", "")
     path = tmp_path / "rank3.pid4711.process.txt"
-    for state, sentence in {
-        "S (sleeping)": "rank 3 (pid 4711) is in state S (sleeping) in pipe_read",
-        "T (stopped)": "rank 3 (pid 4711) is stopped by a signal: state T",
-        "t (tracing stop)": "rank 3 (pid 4711) is stopped by a debugger: state t",
-    }.items():
+    for state, sentence in table("watch_verdict")["states"].items():
         path.write_text(
             f"==> /proc/4711/status <==\nName:\tpython\nState:\t{state}\n"
             "==> /proc/4711/wchan <==\npipe_read\n==> /proc/4711/syscall <==\n232 0x5 0x7f 0x1\n"
         )
-        assert hang_folder._kernel_wait(tmp_path, rank) == sentence
+        assert hang_folder._kernel_wait(tmp_path, rank) == f"rank 3 (pid 4711) is {sentence}"
     path.unlink()
     assert hang_folder._kernel_wait(tmp_path, rank) == ""

@@ -196,19 +196,19 @@ NAIVE, DATED = ClockId("a", 0, "naive", False), ClockId("a", 0, "absolute", Fals
 
 
 def test_a_zone_by_the_span_of_the_hosts_other_stamps() -> None:
-    later = {NAIVE: (NOON + 7200, NOON + 7200 + 600), DATED: (NOON, NOON + 600)}
-    assert zones.named_by_span(later) == {NAIVE: 7200.0}
-    inside = {NAIVE: (NOON + 7300, NOON + 7700), DATED: (NOON, NOON + 600)}
-    assert zones.named_by_span(inside) == {NAIVE: 7200.0}
-    assert zones.named_by_span({NAIVE: later[NAIVE]}) == {}
-    early = {NAIVE: (NOON + 7200 - 120, NOON + 7200 + 600), DATED: (NOON, NOON + 600)}
-    assert zones.named_by_span(early) == {NAIVE: 7200.0}
-    dump = {NAIVE: (NOON + 7200, NOON + 7200 + 9000), DATED: (NOON + 8990, NOON + 9000)}
-    assert zones.named_by_span(dump) == {NAIVE: 7200.0}
-    far = {NAIVE: (NOON + 15 * 3600, NOON + 15 * 3600 + 600), DATED: (NOON, NOON + 600)}
-    assert zones.named_by_span(far) == {}
-    yearless = {NAIVE: (1000.0, 1600.0), DATED: (NOON, NOON + 600)}
-    assert zones.named_by_span(yearless) == {}
+    """Spans in seconds after noon. A watchdog's ten minutes behind the error file are no zone."""
+    for naive, dated, zone in (
+        ((7200, 7800), (0, 600), 7200.0),
+        ((7300, 7700), (0, 600), 7200.0),
+        ((7080, 7800), (0, 600), 7200.0),
+        ((7200, 16200), (8990, 9000), 7200.0),
+        ((-3600, 600), (-30, 0), 0.0),
+        ((54000, 54600), (0, 600), None),
+        ((1000 - NOON, 1600 - NOON), (0, 600), None),
+    ):
+        first, last = ((NOON + begin, NOON + end) for begin, end in (naive, dated))
+        assert zones.named_by_span({NAIVE: first, DATED: last}) == ({} if zone is None else {NAIVE: zone}), naive
+    assert zones.named_by_span({NAIVE: (NOON + 7200, NOON + 7800)}) == {}
 
 
 def test_the_amount_to_subtract_from_all_offsets() -> None:
@@ -216,6 +216,12 @@ def test_the_amount_to_subtract_from_all_offsets() -> None:
     assert zones.gauge({}, {}) == (0.0, "alone")
     assert zones.gauge({a: 5.0, b: 7.0}, {}) == (5.0, "alone")
     assert zones.gauge({a: 3605.0, b: 7.0}, {a: 3600.0}) == (5.0, "named")
-    base, how = zones.gauge({a: 0.0, b: 9 * 3600.0}, {})
-    assert (base, how) == (0.0, "likely")  # Tokyo and UTC
+    assert zones.gauge({a: 0.02, b: 0.0}, {})[1] == "alone"
     assert zones.gauge({a: 0.0, b: -3600.0, c: 0.0}, {})[1] in ("likely", "open")
+    assert zones.gauge({a: 0.0, b: 8 * 3600.0}, {})[1] == "open"  # California and UTC, or UTC and Singapore
+
+
+@pytest.mark.parametrize("apart", [9, 5.5, -5, 1, 5.75], ids=["Tokyo", "Kolkata", "New York", "Berlin", "Kathmandu"])
+def test_two_hosts_without_a_zone_are_read_as_people_set_them_up(apart: float) -> None:
+    base, how = zones.gauge({ClockId("a", 0, "naive", False): 0.0, ClockId("b", 0, "naive", False): apart * 3600.0}, {})
+    assert (base, how) == (0.0, "likely") and zones.snapped(apart * 3600.0) == apart * 3600.0

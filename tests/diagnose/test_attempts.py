@@ -1,4 +1,4 @@
-"""Which events belong together: jobs in a folder, attempts of a job."""
+"""Which events belong together: jobs in a folder, attempts of a job, which have a row each."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from claims import NOON, event, final_line, library, pattern, source, steps
+from conftest import SAMPLES, solved
 from postmortem.diagnose.attempts import separated, split
 from postmortem.diagnose.restarts import infer
 from postmortem.model import Event, Source
+from postmortem.report import render_markdown, render_terminal
 
 DEATH = pattern("death", None, role="confirms", tells=("death",))
 BIRTH = pattern("birth", None, role="context", tells=("birth",))
@@ -195,3 +197,22 @@ def test_nodes_that_number_their_files_and_streams_that_overlap_are_one_job() ->
         (numbered("out1", 0, 1), numbered("out2", 0, 1)),  # the same ranks at the same time
     ):
         assert list(split([*one[0], *other[0]], [*one[1], *other[1]])) == [None]
+
+
+def test_three_attempts_of_which_two_failed_alike() -> None:
+    incident = solved(SAMPLES / "restart-fails-three-times")
+    found = [(r["number"], r["ranks"], r["category"], r["ended"]) for r in incident.document["attempts"]]
+    assert found == [
+        (0, [0], "python-exception", "exit code 1"),
+        (1, [], "rendezvous", None),
+        (2, [0], "python-exception", "exit code 1"),
+    ]
+    because = incident.document["verdict"]["because"]
+    assert because[0] == "It failed twice in the same way, in attempts 0 and 2."
+    where = "torchelastic/job17_ke6swcyd/attempt_1/1/stderr.log:34"
+    assert because[1] == f"Attempt 1 failed differently ({where}).", "how is told in its row, once"
+    assert incident.document["attempts"][1]["why"].startswith("A gloo peer refused the connection")
+    shown = render_terminal(incident)
+    assert "  attempts attempt 0, 13:14:15 to 13:14:22: Rank 0 raised RuntimeError" in shown
+    last = "| 2 | 13:14:32 | 13:14:41 | The same as attempt 0. (Python exception) | exit code 1 |"
+    assert last in render_markdown(incident)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from claims import event, library, pattern, source
+from claims import case, event, exits, final_line, library, pattern, source, steps
+from conftest import table
 from postmortem.diagnose.identity import Registry, Strength, build
 from postmortem.diagnose.same import bus_key
 from postmortem.model import Event, Source
@@ -172,11 +173,7 @@ def test_ranks_are_those_that_spoke_where_the_size_is_not_known_or_wrong() -> No
     assert known(event("x", kind="identity", fields={"world": 99999}), who(5)).ranks == (5,)
 
 
-@pytest.mark.parametrize(
-    ("kind", "source_kind", "bound"),
-    [("identity", "agent", True), ("pid", "", True), ("exit", "", True), ("process", "", True), ("stack", "", True),
-     ("line", "console", True), ("progress", "console", True), ("line", "agent", False), ("notice", "console", False)],
-)  # fmt: skip
+@pytest.mark.parametrize(("kind", "source_kind", "bound"), table("identity")["pids"])
 def test_pids_are_read_from_lines_of_some_kinds(kind: str, source_kind: str, bound: bool) -> None:
     line = event(kind=kind, source_kind=source_kind, rank=1, pid=77, host="a")
     reg = known(line)
@@ -234,10 +231,34 @@ def test_a_console_with_lines_of_others_is_not_of_the_one_rank_that_it_names() -
     assert known(named, other, one, sources=(source("job.log"),)).by_source == {"job.log": 0}
 
 
-@pytest.mark.parametrize(
-    ("kind", "source_kind", "fields", "found"),
-    [("line", "console", {}, {1: {"a"}}), ("progress", "json-lines", {}, {1: {"a"}}), ("identity", "console", {}, {1: {"a"}}),
-     ("notice", "console", {}, {}), ("line", "agent", {}, {}), ("line", "console", {"local_rank": 1}, {})],
-)  # fmt: skip
-def test_lines_of_a_rank_claim_it_for_their_process(kind: str, source_kind: str, fields: Any, found: Any) -> None:
-    assert known(event("x", "a.log", 1, kind, rank=1, source_kind=source_kind, fields=fields)).claims == found
+@pytest.mark.parametrize(("kind", "source_kind", "fields", "claims"), table("identity")["claims"])
+def test_lines_of_a_rank_claim_it_for_their_process(kind: str, source_kind: str, fields: Any, claims: bool) -> None:
+    found = known(event("x", "a.log", 1, kind, rank=1, source_kind=source_kind, fields=fields)).claims
+    assert found == ({1: {"a"}} if claims else {})
+
+
+def test_a_process_has_its_steps_its_end_and_how_it_is_known() -> None:
+    seen = case(
+        *steps(0, 3, 7), final_line(0), *steps(1, 3), *exits(r1=-9), ranks=(0, 1), pids={1: 101}, hosts={1: "a"}
+    )
+    first, second = seen.processes
+    assert (first.first_step, first.last_step, first.finished, first.end) == (3, 7, True, None)
+    assert second.end is not None and (second.end.kind, second.pid, second.host) == ("kill", 101, "a")
+    assert second.known["rank"].event.where.source == "rank1.log"
+
+
+def test_a_request_to_stop_is_that_of_its_pid_else_that_of_the_job() -> None:
+    asks = event(pattern="launcher-sending-sigterm", pid=9, speaker="launcher", fields={"pid": 101})
+    cancel = event(pattern="slurm-cancelled", line=2, speaker="scheduler")
+    seen = case(asks, cancel, ranks=(0, 1), pids={1: 101})
+    assert [(p.role, p.stop.by if p.stop else None) for p in seen.processes] == [
+        ("rank", "scheduler"), ("rank", "launcher"), ("launcher", None),
+    ]  # fmt: skip
+
+
+def test_a_worker_of_a_data_loader_is_a_child_of_the_rank_that_reports_it() -> None:
+    lost = event(
+        "DataLoader worker (pid 4377) is killed by signal: Killed.", pattern="dataloader-worker-killed", rank=2
+    )
+    child = case(lost, ranks=(2,)).processes[-1]
+    assert (child.role, child.pid, child.parent) == ("dataloader-worker", 4377, 2)

@@ -1,14 +1,20 @@
-"""What the document says of a solution: victims, headline, reasons, why not another, a row for every rank."""
+"""What the document says of a solution: victims, headline, reasons, why not another, a row for every rank,
+and a moment as well as it is known."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from claims import NOON, case, claim, event, exits, final_line, pattern, source, steps
+from conftest import table
 from postmortem.diagnose import novelty
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.solution import Solution, victims
+from postmortem.diagnose.wording import clock_time
+from postmortem.formats.lineform import message
 from postmortem.say import accounts, reasons
 from postmortem.say.headline import headline
 
@@ -304,3 +310,14 @@ def test_leads_are_listed_where_no_cause_is_known() -> None:
     lead, unowned = notice(1, "odd 7", 5), event("odder", "x", 3, "notice")
     sentence = because(None, leads=(lead, unowned))
     assert sentence[-2:] == ["Only rank 1 printed: `odd 7` (rank1.log:5).", "Not seen in a healthy run: `odder` (x:3)."]
+
+
+@pytest.mark.parametrize("line, expected", table("wording")["messages"])
+def test_a_headline_quotes_no_stamp(line: str, expected: str) -> None:
+    assert message(line) == expected
+
+
+@pytest.mark.parametrize(("sigma", "expected"), table("wording")["moments"])
+def test_a_moment_is_reported_as_well_as_it_is_known(sigma: float, expected: str) -> None:
+    assert clock_time(1_795_208_328.7, sigma) == expected
+    assert clock_time(None, sigma) == clock_time(91_198_839.0, sigma) == ""
