@@ -6,12 +6,11 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 from recipe_runs import RECIPES
 
-from conftest import ROOT, needs
+from conftest import ROOT, needs, python
 from postmortem import analyze, report
 from postmortem.cli import overview
 from postmortem.cli.analyze import OUTCOME_CODES, STRICT_CODE
@@ -95,7 +94,7 @@ def test_make_targets_of_the_readme_exist() -> None:
 
 
 def test_the_generated_pages_are_up_to_date() -> None:
-    done = subprocess.run([sys.executable, "scripts/reference.py", "--check"], cwd=ROOT, capture_output=True, text=True)
+    done = python("scripts/reference.py", "--check")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
