@@ -17,13 +17,8 @@ from postmortem.cli.analyze import OUTCOME_CODES, STRICT_CODE
 from postmortem.errors import PostmortemError
 from scripts import reference
 
-DOCUMENTS = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "patterns" / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "docs" / "how-to").glob("*.md")),
-]
+DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "patterns/README.md")]
+DOCUMENTS += [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
 README = (ROOT / "README.md").read_text()
 ALL = {context.command_path: command for command, context in reference.commands()}
 

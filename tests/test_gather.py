@@ -344,8 +344,7 @@ def test_the_program_for_other_hosts_needs_only_an_old_python(tmp_path: Path) ->
         for node in ast.walk(ast.parse(source, feature_version=(3, 8))):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("postmortem"):
                 assert node.module in sent or all(f"{node.module}.{a.name}" in sent for a in node.names)
-    words = [sys.executable, "-I", "-S", "-", json.dumps({"job": "x"})]
-    done = subprocess.run(words, input=sent_program.program(), capture_output=True, cwd=tmp_path, timeout=60)
+    done = python("-I", "-S", "-", '{"job": "x"}', input=sent_program.program(), text=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
         names = tar.getnames()
