@@ -121,6 +121,13 @@ def lacking(what: str) -> str:
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
+def python(*words: object, **how: Any) -> subprocess.CompletedProcess[str]:
+    """Run this Python with the checkout's package, by default in the checkout."""
+    env = os.environ | {"PYTHONPATH": str(ROOT)} | how.pop("env", {})
+    usual = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": 300}
+    return subprocess.run([sys.executable, *map(str, words)], env=env, **(usual | how))
+
+
 @cache
 def solved(case: Path) -> Incident:
     """A recorded incident, analysed once; who changes it takes a copy."""
@@ -190,7 +197,7 @@ def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 LONGEST = (  # files whose tests take longest: a worker that took one of them last would end long after the others
     *("replay_run", "run_ranks", "recipes_slurm", "fault_injection", "watch", "style", "interrupted", "run", "wheel"),
     *("mcp", "gather", "contract", "system_faults", "analyze_scale", "history_store", "bounds", "patterns_library"),
-    *("calls", "fuzz", "robust", "recipes_cron", "run_history", "diff", "piped", "golden", "docs_catalogue"),
+    *("calls", "fuzz", "robust", "recipes_cron", "run_history", "diff", "golden", "docs_catalogue"),
 )
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import zstandard
 
-from conftest import ROOT
+from conftest import python
 
 HANG = """\
 import time, datetime, torch, torch.distributed as dist
@@ -84,15 +84,12 @@ def command(*words: object) -> list[str]:
 
 def collect(*arguments: object, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run the command as a user does."""
-    own = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
-    return subprocess.run(command("collect", *arguments), capture_output=True, text=True, env=own, timeout=120)
+    return python("-m", "postmortem", "collect", *arguments, env={**(env or {})})
 
 
 def document(*paths: object) -> dict:
     """Return the document of `analyze`."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    words = command("analyze", *paths, "-q", "-f", "json", "-o", "-")
-    done = subprocess.run(words, capture_output=True, text=True, env=env, timeout=120)
+    done = python("-m", "postmortem", "analyze", *paths, "-q", "-f", "json", "-o", "-")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -16,6 +16,7 @@ from postmortem.replay import script
 from postmortem.replay.catalogue import BY_ID
 
 WRAPPER = [sys.executable, "-m", "postmortem", "run"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 SLEEPER = "import time; print('up', flush=True); time.sleep(60)"
 
 
@@ -77,8 +78,7 @@ def job(folder: Path, scenario: str, ranks: int = 3, **arguments: Any) -> list[s
     (folder / f"{scenario}.py").write_text(script.source(BY_ID[scenario.replace("_", "-")]))
     arguments = {"rank": 1, "backend": "gloo", "steps": 400, "step": 6} | arguments
     (folder / "config.json").write_text(json.dumps(arguments))
-    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    return [*words, f"{scenario}.py", "--config", "config.json"]
+    return [*TORCHRUN, f"--nproc-per-node={ranks}", f"{scenario}.py", "--config", "config.json"]
 
 
 def begin(folder: Path, command: list[str], **more: Any) -> subprocess.Popen[bytes]:

@@ -7,8 +7,6 @@ import json
 import resource
 import signal
 import struct
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from typing import Any
 import pytest
 from packed import tar_of
 
-from conftest import GOOD, ROOT, losses
+from conftest import GOOD, losses, python
 from postmortem import input as collect
 from postmortem import reading
 from postmortem.analyze import Options, analyze
@@ -48,10 +46,7 @@ def command(folder: Path, what: str, deadline: float) -> tuple[list[str], dict[s
     for rank in range(3):
         (folder / f"rank{rank}.log").write_text(GOOD.replace("rank0", f"rank{rank}"))
     target = folder.with_suffix(".json")
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD.format(what=what, deadline=deadline), str(folder), str(target)],
-        capture_output=True, text=True, cwd=ROOT, timeout=120, check=False,
-    )  # fmt: skip
+    done = python("-c", CHILD.format(what=what, deadline=deadline), folder, target)
     assert "Traceback" not in done.stderr, done.stderr
     return done.stdout.split(), json.loads(target.read_text())
 

@@ -3,6 +3,7 @@ outputs in one run, of which none is dropped."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import pty
@@ -14,18 +15,23 @@ import stat
 import subprocess
 import sys
 import termios
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from packed import tar_of
 
-from conftest import SAMPLES, Command, needs, table
+from conftest import SAMPLES, Command, needs, python, table
+from postmortem import analyze
 from postmortem.cli import app as cli
 from postmortem.cli.analyze import code as exit_code
 from postmortem.cli.app import run
 from postmortem.cli.writing import Format, targets
 from postmortem.errors import PostmortemError, UsageError
+from postmortem.input import held
 from postmortem.system import output
 
 CRASH = """\
@@ -39,10 +45,8 @@ CRASH = """\
 PROGRESS = "".join(f"step {n} loss {3 / n:.3f}\n" for n in range(1, 40)) + "training finished\n"
 
 
-def postmortem(*arguments: str | Path, cwd: Path | None = None, **more: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "postmortem", *map(str, arguments)]
-    more |= {"capture_output": True, "text": True, "timeout": 120}
-    return subprocess.run(command, cwd=cwd, **more)  # type: ignore[call-overload,no-any-return]
+def postmortem(*arguments: str | Path, **how: object) -> subprocess.CompletedProcess[str]:
+    return python("-m", "postmortem", *arguments, **how)
 
 
 @pytest.fixture
@@ -139,10 +143,8 @@ def test_wrong_usage_is_explained_before_anything_is_read(in_process: Command, t
     assert len(wrong) >= 60
     for words, text in wrong.items():
         assert text in one_sentence_and_a_hint(in_process(*words.split()), 2), words
-        assert (tmp_path / "a.log").read_text() == PROGRESS and {p.name for p in tmp_path.iterdir()} == {
-            "a.log",
-            "mine",
-        }
+        assert (tmp_path / "a.log").read_text() == PROGRESS
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["a.log", "mine"]
 
 
 def test_key_of_the_pseudonyms_is_private(crashed: Path, tmp_path: Path) -> None:
@@ -205,7 +207,7 @@ def test_failed_write_leaves_the_old_file_alone(tmp_path: Path) -> None:
 
 
 def test_text_survives_a_terminal_without_unicode(tmp_path: Path) -> None:
-    done = postmortem("explain", "√", env={**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
+    done = postmortem("explain", "√", env={"PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
     assert done.returncode == 2
     assert "\\u221a" in done.stderr
 
@@ -256,9 +258,7 @@ COMPLETED = table("completion")["cases"]
 def test_words_are_completed() -> None:
     for line, wanted in COMPLETED.items():
         given = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1), "_POSTMORTEM_COMPLETE": "complete_bash"}
-        done = subprocess.run(
-            [sys.executable, "-m", "postmortem"], env=os.environ | given, capture_output=True, text=True
-        )
+        done = python("-m", "postmortem", env=given)
         assert any(word.startswith(wanted) for word in done.stdout.split()), (line, done)
 
 
@@ -326,3 +326,92 @@ def test_binary_data_is_not_written_to_a_terminal() -> None:
     os.close(ours)
     os.close(theirs)
     assert done.returncode == 2 and b"--output events.parquet" in done.stderr
+
+
+PIPED = SAMPLES / "oom-on-second-host" / "logs"
+KERNEL = (PIPED / "node-b" / "kernel" / "dmesg.txt").read_bytes()
+
+
+def piped(given: bytes, *arguments: str, **how: Any) -> subprocess.CompletedProcess[bytes]:
+    return python("-m", "postmortem", "analyze", *arguments, input=given, text=False, **how)
+
+
+def verdict(done: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr.decode()
+    found: dict[str, Any] = json.loads(done.stdout)["verdict"]
+    return found
+
+
+@pytest.mark.parametrize(("name", "pack"), [("-", gzip.compress), ("/dev/stdin", bytes)], ids=["gzip", "plain"])
+def test_a_log_comes_through_standard_input(pack: Any, name: str, tmp_path: Path) -> None:
+    """`kubectl logs … | postmortem analyze -`: cited as `stdin:85`, and nothing is left in the temporary folder."""
+    there = analyze([str(PIPED / "node-b" / "kernel" / "dmesg.txt")]).document["verdict"]["evidence"][0]
+    done = piped(pack(KERNEL), name, "--format", "json", env={"TMPDIR": str(tmp_path)})
+    found = verdict(done)
+    assert (found["pattern"], found["evidence"][0]["source"], found["evidence"][0]["line"]) == (
+        "kernel-oom-killed-process",
+        "stdin",
+        there["line"],
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_archive_through_a_pipe_has_the_verdict_of_the_folder() -> None:
+    whole = analyze([str(PIPED)]).document["verdict"]
+    archive = tar_of({str(p.relative_to(PIPED)): p.read_bytes() for p in sorted(PIPED.rglob("*")) if p.is_file()})
+    found = verdict(piped(gzip.compress(archive), "-", "--format", "json"))
+    assert found["headline"] == whole["headline"]
+    assert found["evidence"][0]["source"] == f"stdin!/{whole['evidence'][0]['source']}"
+
+
+def test_a_pipe_and_a_folder_are_one_incident(tmp_path: Path) -> None:
+    """The kernel log comes by ssh, the rest lies here: process substitution gives `/dev/fd/N`, mkfifo a name."""
+    rest = tmp_path / "logs"
+    for path in PIPED.rglob("*"):
+        if path.is_file() and path.name != "dmesg.txt":
+            copy = rest / path.relative_to(PIPED)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+    fifo = tmp_path / "dmesg.txt"
+    os.mkfifo(fifo)
+    writer = threading.Thread(target=fifo.write_bytes, args=(KERNEL,))
+    writer.start()
+    found = analyze([str(fifo), str(rest)]).document["verdict"]
+    writer.join()
+    assert (found["pattern"], found["culprit"]["ranks"]) == ("kernel-oom-killed-process", [3])
+    assert found["evidence"][0]["source"] == "dmesg.txt"
+
+
+def test_nothing_on_standard_input_is_one_sentence_with_a_next_step() -> None:
+    done = piped(b"", "-")
+    assert done.returncode == 3 and done.stderr.startswith(b"postmortem: standard input: no readable log")
+    closed = subprocess.run(
+        ["bash", "-c", f"exec {sys.executable} -m postmortem analyze - <&-"], capture_output=True, check=False
+    )
+    assert closed.returncode == 2 and b"standard input is closed" in closed.stderr
+
+
+def test_no_room_for_the_input_is_an_error_with_a_hint(tmp_path: Path) -> None:
+    fifo = tmp_path / "train.log"
+    os.mkfifo(fifo)
+    # a file may have 1 KiB here: the same error path as a full disk
+    script = f"ulimit -f 1; timeout 60 yes step 1 > {fifo} & exec {sys.executable} -m postmortem analyze {fifo}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, check=False, timeout=120)
+    assert done.returncode == 1 and b"could not store the input from train.log" in done.stderr
+    assert b"TMPDIR=" in done.stderr and b"Traceback" not in done.stderr
+
+
+def test_a_terminal_gets_a_prompt() -> None:
+    ours, theirs = pty.openpty()
+    run = subprocess.Popen([sys.executable, "-m", "postmortem", "analyze", "-"], stdin=theirs, stderr=subprocess.PIPE)
+    assert run.stderr is not None and run.stderr.readline() == b"reading standard input; Ctrl-D ends it\n"
+    os.write(ours, b"\x04")
+    assert run.wait(60) == 3
+    run.stderr.close()
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_a_path_that_was_given_twice_is_read_once(tmp_path: Path) -> None:
+    with held([str(tmp_path), str(tmp_path)]) as files:
+        assert files == [str(tmp_path), str(tmp_path)]

@@ -6,25 +6,19 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 from recipe_runs import RECIPES
 
-from conftest import ROOT, needs
+from conftest import ROOT, needs, python
 from postmortem import analyze, report
 from postmortem.cli import overview
 from postmortem.cli.analyze import OUTCOME_CODES, STRICT_CODE
 from postmortem.errors import PostmortemError
 from scripts import reference
 
-DOCUMENTS = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "patterns" / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "docs" / "how-to").glob("*.md")),
-]
+DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "patterns/README.md")]
+DOCUMENTS += [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
 README = (ROOT / "README.md").read_text()
 ALL = {context.command_path: command for command, context in reference.commands()}
 
@@ -95,7 +89,7 @@ def test_make_targets_of_the_readme_exist() -> None:
 
 
 def test_the_generated_pages_are_up_to_date() -> None:
-    done = subprocess.run([sys.executable, "scripts/reference.py", "--check"], cwd=ROOT, capture_output=True, text=True)
+    done = python("scripts/reference.py", "--check")
     assert done.returncode == 0, done.stdout + done.stderr
 
 

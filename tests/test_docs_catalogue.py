@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import importlib
 import re
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, python
 from postmortem.library import load
 from postmortem.replay.catalogue import SCENARIOS
 
@@ -25,10 +23,6 @@ COMMANDS = ("postmortem ", "nc ", "dmesg ", "journalctl ", "ss ", "ps ", "df ", 
 
 def script(name: str) -> ModuleType:
     return importlib.import_module(f"scripts.{name}")
-
-
-def run(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True)
 
 
 def without_blocks(text: str) -> str:
@@ -44,7 +38,7 @@ def anchors(page: Path) -> frozenset[str]:
 
 
 def test_generated_pages_are_up_to_date() -> None:
-    done = run("scripts/pattern_catalogue.py", "--check")
+    done = python("scripts/pattern_catalogue.py", "--check")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -126,7 +120,7 @@ def test_quoted_lines_are_real(page: Path) -> None:
 
 
 def test_every_signature_and_every_xid_is_accounted_for() -> None:
-    done = run("scripts/pattern_coverage.py")
+    done = python("scripts/pattern_coverage.py")
     assert done.returncode == 0, done.stderr
     assert re.search(r"^357 signatures: \d+ covered, \d+ merged, \d+ left out$", done.stdout, re.MULTILINE)
     assert re.search(

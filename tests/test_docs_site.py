@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from gathered import tool
 
-from conftest import ROOT, needs
+from conftest import ROOT, needs, python
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -21,9 +22,8 @@ TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
 
 
 def build(*options: str | Path, config: Path = ROOT / "mkdocs.yml") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", config, *options]
-    env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
+    words = ("-m", "mkdocs", "build", "--strict", "--config-file", config, *options)
+    return python(*words, env={"NO_MKDOCS_2_WARNING": "1"})
 
 
 def commands() -> Iterator[tuple[str, list[str]]]:
@@ -38,10 +38,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 def test_tutorial_quotes_the_present_output(tmp_path: Path) -> None:
     """In one shell, as a reader types it; the quoted lines in their order."""
     (tmp_path / "sample_logs").symlink_to(ROOT / "sample_logs")
-    (tmp_path / "bin").mkdir()
-    command = tmp_path / "bin" / "postmortem"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m postmortem "$@"\n')
-    command.chmod(0o755)
+    tool(tmp_path / "bin", "postmortem", f'#!/bin/sh\nexec {sys.executable} -m postmortem "$@"\n')
     typed = [*commands()]
     assert len(typed) >= 9 and sum(len(lines) for _, lines in typed) > 30
     script = "\n".join(f"echo '=== {i}'\n{line}" for i, (line, _) in enumerate(typed))

@@ -8,8 +8,6 @@ import os
 import random
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -21,7 +19,7 @@ from typing import Any
 import pytest
 
 import postgres
-from conftest import ROOT, SAMPLES, Command, needs, solved, table
+from conftest import SAMPLES, Command, needs, python, solved, table
 from postmortem.cli.history import age
 from postmortem.errors import HistoryError, UsageError
 from postmortem.fleet.history import filing, store
@@ -312,16 +310,13 @@ def test_a_reader_sees_what_a_writer_beside_it_files(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_without_the_extra_its_installation_is_named_and_without_a_history_nothing_is_imported(tmp_path: Path) -> None:
     code = "import sys; sys.modules['sqlalchemy'] = None; from postmortem.__main__ import main; main()"
-    command = [sys.executable, "-c", code, "analyze", OOM / "logs", "-q", "-o", tmp_path / "a.html"]
-    env = {**os.environ, "POSTMORTEM_HISTORY": str(tmp_path / "fleet.db"), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=tmp_path)
+    words = ("analyze", OOM / "logs", "-q", "-o", tmp_path / "a.html")
+    done = python("-c", code, *words, env={"POSTMORTEM_HISTORY": str(tmp_path / "fleet.db")}, cwd=tmp_path)
     assert done.returncode == 0 and (tmp_path / "a.html").exists()
     assert "pip install 'torch-postmortem[history]'" in done.stderr
     code = "import sys; from postmortem.cli.app import run; run(sys.argv[1:]); "
     code += "print({'sqlalchemy', 'alembic', 'psycopg', 'sqlite3'} & set(sys.modules))"
-    command[2] = code
-    del env["POSTMORTEM_HISTORY"]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, cwd=tmp_path)
+    done = python("-c", code, *words, cwd=tmp_path, check=True)
     assert done.stdout.split() == ["set()"]
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from conftest import ROOT, needs, solved
+from conftest import ROOT, needs, python, solved
 from postmortem import report
 from postmortem.analyze import Options, analyze
 from postmortem.errors import PostmortemError
@@ -122,10 +122,7 @@ def test_a_signal_while_a_class_is_made_keeps_its_exit_code(tmp_path: Path) -> N
         "sys.meta_path.insert(0, Finder())\n"
     )
     words = ["analyze", str(logs_of(tmp_path / "logs", 1)), "--output", str(tmp_path / "r.html")]
-    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    done = subprocess.run(
-        [sys.executable, "-m", "postmortem", *words], env=environment, check=False, capture_output=True
-    )
+    done = python("-m", "postmortem", *words, env={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
     assert done.returncode == 143 and not done.stderr
 
 
@@ -139,7 +136,7 @@ def test_a_process_killed_while_writing_leaves_nothing(tmp_path: Path) -> None:
     for files in ({}, {"r.html": OLD}):
         for name, text in files.items():
             (tmp_path / name).write_text(text)
-        done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "r.html")], cwd=ROOT, check=False)
+        done = python("-c", code, tmp_path / "r.html")
         assert done.returncode == -signal.SIGKILL
         assert {p.name: p.read_text() for p in tmp_path.iterdir()} == files
 
@@ -208,13 +205,10 @@ def test_a_full_disk_everywhere(small_disk: Callable[[int], Path], tmp_path: Pat
     for room in (4, 1024):
         disk = small_disk(room)
         (disk / "filler").write_bytes(b"x" * 4096) if room == 4 else None
-        environment = os.environ | {"XDG_CACHE_HOME": str(disk / "cache"), "TMPDIR": str(disk)}
+        environment = {"XDG_CACHE_HOME": str(disk / "cache"), "TMPDIR": str(disk)}
         for target, code in ((tmp_path / "r.html", 0), (disk / "r.html", 1)):
             words = ["analyze", str(logs), "--output", str(target), "--jobs", "2"]
-            done = subprocess.run(
-                [sys.executable, "-m", "postmortem", *words], capture_output=True, text=True, cwd=ROOT, env=environment,
-                check=False,
-            )  # fmt: skip
+            done = python("-m", "postmortem", *words, env=environment)
             assert done.returncode in (code, 0) and "Traceback" not in done.stderr, done.stderr
             assert (done.returncode == 0) == target.exists()
             assert done.returncode == 0 or "No space left on device" in done.stderr
@@ -334,16 +328,16 @@ def test_the_matrix_of_places_gives_the_same_bytes(places: list[dict[str, str]],
     """Jobs, engine, locale, time zone, seed of hashes, order of the arguments, version of Python."""
     folders = sorted(map(str, OOM.iterdir()))
     written: dict[str, dict[str, bytes]] = {}
-    for python, (jobs, engine), (number, place) in itertools.product(pythons(), ways, enumerate(places)):
+    for interpreter, (jobs, engine), (number, place) in itertools.product(pythons(), ways, enumerate(places)):
         order = random.Random(number).sample(folders, len(folders))
         target = tmp_path / str(len(written))
         target.mkdir()
         done = subprocess.run(
-            [python, "-c", CHILD, str(jobs), engine, str(target), str(HEALTHY), *order],
+            [interpreter, "-c", CHILD, str(jobs), engine, str(target), str(HEALTHY), *order],
             env=os.environ | {"PYTHONPATH": str(ROOT)} | place, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        written[f"{python} {jobs} {engine} {place}"] = {path.name: path.read_bytes() for path in target.iterdir()}
+        written[f"{interpreter} {jobs} {engine} {place}"] = {path.name: path.read_bytes() for path in target.iterdir()}
     first = next(iter(written.values()))
     assert len(first) == 6 and not [name for name, files in written.items() if files != first]
 

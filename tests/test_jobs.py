@@ -49,13 +49,8 @@ def test_two_jobs_never_share_the_key_of_an_alert() -> None:
     pager = notify.target("pagerduty+https://example.org/?routing_key=k")
 
     def key(job: str, time: str) -> str:
-        brief = {
-            "fingerprint": "f" * 16,
-            "job": job,
-            "headline": "h",
-            "outcome": "incident",
-            "evidence": [{"time": time}],
-        }
+        evidence = [{"time": time}]
+        brief = {"fingerprint": "f" * 16, "job": job, "headline": "h", "outcome": "incident", "evidence": evidence}
         return str(notify.pagerduty(notify.Message(brief), pager)["dedup_key"])  # type: ignore[index]
 
     jobs = [("x" * 300 + n, "t") for n in "12"] + [("", f"2026-11-2{n}") for n in "01"] + [("a", "t"), ("b", "t")]

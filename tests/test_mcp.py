@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from run_jobs import alive, wait_for
 
-from conftest import ROOT, SAMPLES, needs, table
+from conftest import ROOT, SAMPLES, needs, python, table
 from postmortem.errors import UsageError
 from postmortem.fleet.mcp import listing
 from postmortem.live.run import processes
@@ -214,11 +214,10 @@ def test_reports_and_the_history_answer_without_the_logs(jobs: Path, tmp_path: P
     store, reports = tmp_path / "fleet.db", jobs / "reports"
     reports.mkdir()
     targets = ["-o", reports / "report.html", "-o", reports / "i.json"]
-    subprocess.run([*COMMAND, "analyze", OOM, "--history", store, *targets, "-q"], env=ENVIRONMENT, check=True)
-    listing = [*COMMAND, "history", "list", "--history", store, "--json"]
-    uid = json.loads(subprocess.run(listing, env=ENVIRONMENT, check=True, capture_output=True).stdout)[0]["uid"]
-    note = [*COMMAND, "history", "note", uid, "a loss list \x1b[31mkept the graph", "--history", store]
-    subprocess.run(note, env=ENVIRONMENT, check=True)
+    python("-m", "postmortem", "analyze", OOM, "--history", store, *targets, "-q", check=True)
+    history = ("-m", "postmortem", "history")
+    uid = json.loads(python(*history, "list", "--history", store, "--json", check=True).stdout)[0]["uid"]
+    python(*history, "note", uid, "a loss list \x1b[31mkept the graph", "--history", store, check=True)
     listed, page, document, analyzed = ask(
         jobs,
         ("incidents", {"path": "reports"}),
@@ -670,10 +669,9 @@ def test_a_missing_extra_and_a_missing_root_are_reported(tmp_path: Path) -> None
         "u.find_spec = lambda name, *rest: None if name == 'mcp' else find(name, *rest)\n"
         "from postmortem.cli.app import run; sys.exit(run(['mcp']))"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True)
+    done = python("-c", code)
     assert done.returncode == 2 and done.stdout == ""
     message, hint = done.stderr.splitlines()
     assert message == "postmortem: postmortem mcp needs the MCP SDK" and "pip install 'torch-postmortem[mcp]'" in hint
-    command = [*COMMAND, "mcp", "--root", str(tmp_path / "no")]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
+    done = python("-m", "postmortem", "mcp", "--root", tmp_path / "no")
     assert done.returncode == 2 and "is not a folder" in done.stderr and done.stdout == ""

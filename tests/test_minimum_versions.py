@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from conftest import ROOT, SAMPLES, needs, pythons, solved
+from conftest import ROOT, SAMPLES, needs, python, pythons, solved
 from postmortem.analyze import analyze
 
 LOCK = ROOT / "requirements-min.lock"
@@ -54,8 +54,8 @@ def analyzed(home: Path, logs: Path, *options: str) -> dict[str, Any]:
 
 
 def test_environment_has_these_versions_and_no_others(home: Path) -> None:
-    words = [sys.executable, "-m", "pip", "--python", home / "venv" / "bin" / "python", "list", "--format", "json"]
-    listed = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    place = home / "venv" / "bin" / "python"
+    listed = python("-m", "pip", "--python", place, "list", "--format", "json", check=True).stdout
     names = {re.sub(r"[-_.]+", "-", row["name"]).lower(): row["version"] for row in json.loads(listed)}
     names.pop("torch-postmortem")
     assert names == dict(re.findall(r"(?m)^([a-z0-9.-]+)==(\S+)", LOCK.read_text()))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import ssl
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +15,7 @@ import jsonschema
 import pytest
 from webhooks import Server, serving
 
-from conftest import ROOT, SAMPLES, needs, solved, table
+from conftest import SAMPLES, needs, python, solved, table
 from postmortem import Incident, Options, analyze
 from postmortem.fleet import notify
 from postmortem.system.resources import schema
@@ -195,15 +193,14 @@ def test_addresses_come_from_a_file_or_the_environment(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_analyze_ends_the_same_with_and_without_a_server(server: Server, tmp_path: Path) -> None:
     """A message goes out, and with a history the second one reports the first failure."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "POSTMORTEM_NOTIFY": f"slack+{server.url}/hooks/{TOKEN}"}
+    env = {"POSTMORTEM_NOTIFY": f"slack+{server.url}/hooks/{TOKEN}"}
     refused = {**env, "POSTMORTEM_NOTIFY": f"slack+http://127.0.0.1:1/{TOKEN}", "POSTMORTEM_DEBUG": "1"}
     printed = ""
     for run, environment in (("monday", env), ("tuesday", env), ("wednesday", refused)):
         logs = shutil.copytree(OOM / "logs", tmp_path / run)
         (logs / f"{run}.log").write_text(f"the job of {run}\n")  # another job, and the same failure
         words = ["analyze", run, "--exit-code", "--report-url", REPORT, "--history", "fleet.db"]
-        command = [sys.executable, "-m", "postmortem", *words]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+        done = python("-m", "postmortem", *words, cwd=tmp_path, env=environment)
         assert done.returncode == 10 and ("not sent" in done.stderr) == (environment is refused)
         printed = done.stdout + done.stderr
     first, second = (body["text"] for _, _, body in server.requests)
@@ -219,5 +216,4 @@ def test_without_an_address_nothing_is_imported(tmp_path: Path) -> None:
         "assert not {'postmortem.fleet.notify', 'urllib.request', 'ssl'} & set(sys.modules)"
     )
     logs = str(SAMPLES / "healthy-torchrun" / "logs")
-    command = [sys.executable, "-c", code, "analyze", logs, "--quiet", "--format", "md", "-o", "r.md"]
-    subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, timeout=120)
+    python("-c", code, "analyze", logs, "--quiet", "--format", "md", "-o", "r.md", cwd=tmp_path, check=True)

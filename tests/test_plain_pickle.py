@@ -8,8 +8,6 @@ import pickle
 import pickletools
 import random
 import struct
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conftest import python
 from postmortem.blocks.plain_pickle import LIMITS, Limits, PlainPickleError, loads
 
 MARKER = Path("/tmp/postmortem-plain-pickle-executed")
@@ -162,9 +161,7 @@ def test_bombs_are_refused_in_a_small_process() -> None:
         "    found[name] = message, time.process_time() - started\n"
         "print(json.dumps(found))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=170
-    )
+    done = python("-c", code, cwd=Path(__file__).parent)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)
     assert set(found) == {name for name, _ in bombs()}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import ROOT, needs, table
+from conftest import ROOT, needs, python, table
 from postmortem.errors import PatternError, UsageError
 from postmortem.system import pool
 
@@ -91,8 +89,7 @@ def test_a_script_without_a_main_guard_may_use_workers(tmp_path: Path) -> None:
         "import pool_work\nfrom postmortem.system import pool\n"
         "with pool.local(2) as p:\n    print(pool.run([2, 4], [1, 1], pool_work.halves, p))\n"
     )
-    env = dict(os.environ, PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}")
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=env, timeout=120)
+    done = python(script, env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"})
     assert done.stdout.strip() == "[1.0, 2.0]", done.stderr
 
 

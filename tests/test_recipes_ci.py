@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import sysconfig
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 import yaml
 from recipe_runs import RECIPES, TRAIN, environment
 
-from conftest import needs
+from conftest import needs, python
 
 WORKFLOW = RECIPES / "github" / "workflow.yml"
 PIPELINE = RECIPES / "gitlab" / ".gitlab-ci.yml"
@@ -24,8 +23,7 @@ SCHEMAS = {WORKFLOW: "vendor.github-workflows", PIPELINE: "vendor.gitlab-ci"}
 @pytest.mark.parametrize("path", SCHEMAS, ids=lambda p: p.parent.name)
 def test_schemas_accept_the_files(path: Path, tmp_path: Path) -> None:
     def checked(file: Path) -> int:
-        command = ["-m", "check_jsonschema", "--builtin-schema", SCHEMAS[path], file]
-        return subprocess.run([sys.executable, *command], capture_output=True, timeout=120).returncode
+        return python("-m", "check_jsonschema", "--builtin-schema", SCHEMAS[path], file).returncode
 
     wrong = tmp_path / path.name
     wrong.write_text(re.sub(r"(\n +)(timeout-minutes|artifacts):", r"\1\2: [x]\1unknown-\2:", path.read_text()))

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from gathered import tool
 from recipe_runs import RECIPES, environment
 
 from conftest import SAMPLES, needs
@@ -72,11 +73,11 @@ def test_each_finished_job_is_analyzed_once(data: Path) -> None:
 @pytest.mark.slow
 def test_lines_written_during_the_analysis_are_read_later(data: Path) -> None:
     added = data / "jobs" / "train-2" / "added.log"
-    slow = data / "bin" / "postmortem"  # the real one, and while it reads, the job writes once more
-    slow.parent.mkdir()
-    real = f'{sys.executable} -m postmortem "$@"'
-    slow.write_text(f'#!/bin/sh\n{real}\ncode=$?\ncase "$*" in *train-2*) echo >"{added}" ;; esac\nexit $code\n')
-    slow.chmod(0o755)
+    # the real one, and while it reads, the job writes once more
+    real = (
+        f'{sys.executable} -m postmortem "$@"\ncode=$?\ncase "$*" in *train-2*) echo >"{added}" ;; esac\nexit $code\n'
+    )
+    slow = tool(data / "bin", "postmortem", f"#!/bin/sh\n{real}")
     look(data, PATH=f"{slow.parent}:{os.environ['PATH']}")
     before = reports(data)
     look(data, QUIET="0")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gathered import tool
 from system.slurm import HOST, Slurm
 
 from conftest import ROOT, needs
@@ -54,12 +55,8 @@ class Cluster(Slurm):
         self.calls = self.folder / "calls"
         self.calls.touch()
         for name, module in (("postmortem", "postmortem"), ("torchrun", "torch.distributed.run")):
-            script = tools / name
-            script.write_text(
-                f'#!/bin/sh\necho "$SLURM_JOB_ID {name} $1" >>{self.calls}\n'
-                f'PYTHONPATH={ROOT} exec {sys.executable} -m {module} "$@"\n'
-            )
-            script.chmod(0o755)
+            noted = f'#!/bin/sh\necho "$SLURM_JOB_ID {name} $1" >>{self.calls}\n'
+            tool(tools, name, f'{noted}PYTHONPATH={ROOT} exec {sys.executable} -m {module} "$@"\n')
         (tools / "python").symlink_to(sys.executable)
         if SPY:
             (tools / "py-spy").symlink_to(SPY)
@@ -256,9 +253,7 @@ Run = Callable[..., tuple[str, float]]
 
 def test_epilog_saves_short_lived_evidence_as_files_of_the_user(slurm: Cluster, job_of_user: Run) -> None:
     kernel = slurm.folder / "kernel"
-    kernel.mkdir()
-    (kernel / "dmesg").write_text('#!/bin/sh\nid -u; echo "$@"\n')
-    (kernel / "dmesg").chmod(0o755)
+    tool(kernel, "dmesg", '#!/bin/sh\nid -u; echo "$@"\n')
     job, took = job_of_user(tools=f"EPILOG_PATH={kernel}:/usr/sbin:/usr/bin:/sbin:/bin")
     assert took < 2 and slurm.node() != "drained"
     saved = slurm.work / f"train-{job}" / f"node={HOST}"
@@ -301,8 +296,7 @@ def test_missing_and_hanging_tools_do_not_drain_the_node(slurm: Cluster, job_of_
     folder.mkdir()
     for name in ("setsid", "timeout", "setpriv", "dmesg", "journalctl", "find", "sleep", "bash", "date"):
         if tools == "hanging" and name in ("dmesg", "setpriv"):
-            (folder / name).write_text("#!/bin/sh\nexec /bin/sleep 8\n")
-            (folder / name).chmod(0o755)
+            tool(folder, name, "#!/bin/sh\nexec /bin/sleep 8\n")
         elif tools == "hanging":
             (folder / name).symlink_to(shutil.which(name) or "/nowhere")
     _, took = job_of_user(tools=f"EPILOG_PATH={folder}")

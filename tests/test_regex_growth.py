@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -19,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, python
 
 RECORDER = ROOT / "tests" / "regexes" / "recorder.py"
 MOST = 1 << 14  # of a text, where the callers pass the whole line
@@ -149,7 +147,7 @@ def test_the_measure_finds_nested_and_neighboring_repeats() -> None:
 
 @pytest.mark.slow
 def test_no_regex_is_slower_than_its_longest_text() -> None:
-    done = subprocess.run([sys.executable, RECORDER], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = python(RECORDER, check=True)
     known = json.loads(done.stdout)
     assert len(known) > 700 and sum(size >= MOST for *_, size in known) > 50
     slow = {}

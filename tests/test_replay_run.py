@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from conftest import ROOT, needs
+from conftest import ROOT, needs, python
 from postmortem.analyze import analyze
 from postmortem.replay.catalogue import SCENARIOS, Arguments, Scenario
 from postmortem.replay.isolate import PREFIX, clean_up
@@ -45,8 +45,7 @@ def traces(pid: int) -> list[str]:
 
 
 def replay(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "postmortem", "replay", *map(str, words)]
-    return subprocess.run(line, cwd=cwd, capture_output=True, text=True, timeout=180)
+    return python("-m", "postmortem", "replay", *words, cwd=cwd)
 
 
 def check_sample(out: Path) -> dict[str, Any]:
@@ -61,8 +60,7 @@ def check_sample(out: Path) -> dict[str, Any]:
 
 def test_report_leads_to_its_replay_and_shows_the_result(tmp_path: Path) -> None:
     logs = str(ROOT / "sample_logs/bad-label-one-rank/logs")
-    analyzed = [sys.executable, "-m", "postmortem", "analyze", logs, "-o", "report.html"]
-    subprocess.run(analyzed, cwd=tmp_path, check=True, capture_output=True)
+    python("-m", "postmortem", "analyze", logs, "-o", "report.html", cwd=tmp_path, check=True)
     options = ["--set", "step=2", "--nproc", "3", "--attach", "report.html", "--record", "sample", "--json"]
     done = replay("report.html", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

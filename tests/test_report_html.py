@@ -7,14 +7,13 @@ import gzip
 import hashlib
 import json
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from report_cases import NAMES, PAYLOADS, Case, framed, load, poisoned
 
+from conftest import python
 from postmortem import report
 from postmortem.analyze import Options, analyze
 from postmortem.report import templates, text, view
@@ -264,9 +263,7 @@ def test_the_verdict_on_a_terminal_imports_neither_jinja_nor_pandas() -> None:
         "import sys; from postmortem import report; report.render_terminal; print({'jinja2', 'pandas', "
         "'rich'} & {*sys.modules})"
     )
-    assert (
-        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "set()\n"
-    )
+    assert python("-c", script, check=True).stdout == "set()\n"
 
 
 def test_a_damaged_template_in_the_cache_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

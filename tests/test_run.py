@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import pytest
+from gathered import tool
 from run_jobs import SLEEPER, alive, environment, journal, messages, run, run_folder, start, wait_for, wrapped
 
 from conftest import needs
@@ -47,8 +48,7 @@ def test_a_command_that_cannot_start_has_the_exit_code_of_a_shell(tmp_path: Path
 
 
 def test_a_script_without_an_interpreter_runs_as_from_a_shell(tmp_path: Path) -> None:
-    (tmp_path / "job").write_text("echo $1; exit 7")
-    (tmp_path / "job").chmod(0o755)
+    tool(tmp_path, "job", "echo $1; exit 7")
     done = run(tmp_path, "./job", "hi")
     assert (done.returncode, done.stdout) == (7, "hi\n"), done.stderr
 
@@ -458,7 +458,5 @@ def test_the_variable_of_the_recorder_fits_the_release_of_torch(tmp_path: Path) 
         version = home / "lib" / "python3.11" / "site-packages" / "torch" / "version.py"
         version.parent.mkdir(parents=True)
         version.write_text(f"__version__ = '{release}+cpu'\n")
-        launcher = tmp_path / f"torchrun-{release}"
-        launcher.write_text(f"#!{home}/bin/python\n")
-        launcher.chmod(0o755)
+        launcher = tool(tmp_path, f"torchrun-{release}", f"#!{home}/bin/python\n")
         assert name in added(tmp_path, str(launcher))

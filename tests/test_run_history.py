@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from run_jobs import environment, run, run_folder, wait_for, wrapped
 
-from conftest import Command, needs
+from conftest import Command, needs, python
 from postmortem.fleet.history import runs
 from postmortem.fleet.history.rows import stamp
 from postmortem.fleet.history.store import opened
@@ -57,10 +57,7 @@ def test_a_success_is_stored_without_a_message(tmp_path: Path, way: str) -> None
     assert (row["outcome"], row["category"], row["world_size"]) == ("healthy", None, 2)
     assert row["hosts"] == [socket.gethostname()] and row["headline"] == "Ended with exit code 0."
     assert row["begun"] < row["ended"] and 1 <= 3600 * row["hours"] < 60
-    subprocess.run(
-        [sys.executable, "-m", "postmortem", "history", "add", str(tmp_path / "runs"), "--history", str(store)],
-        env=environment(), check=True,
-    )  # fmt: skip
+    python("-m", "postmortem", "history", "add", tmp_path / "runs", "--history", store, check=True)
     assert rows(store) == [row]  # it is known already
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import tomllib
@@ -15,7 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_jobs import alive, begin, environment, job, messages, ranks_of, run_folder, torchrun, wait_for, wrapped
+from run_jobs import (
+    TORCHRUN,
+    alive,
+    begin,
+    environment,
+    job,
+    messages,
+    ranks_of,
+    run_folder,
+    torchrun,
+    wait_for,
+    wrapped,
+)
 from run_moments import Moment, broken, random_moments
 
 from conftest import ROOT, memory_cgroup, needs
@@ -147,8 +158,7 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
 
 def test_a_rank_is_started_again_where_the_folder_of_the_plugin_has_gone(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(RESTARTS)
-    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=1", "job.py"]
-    done = with_plugin(tmp_path, words)
+    done = with_plugin(tmp_path, [*TORCHRUN, "--max-restarts=1", "job.py"])
     assert done.returncode == 0, done.stderr
 
 
@@ -172,16 +182,7 @@ def test_a_job_that_fills_its_disk_is_started_again(tmp_path: Path, way: str) ->
     (tmp_path / "job.py").write_text(FILLS)
     (tmp_path / "disk").mkdir()
     mounts = ("unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size=2m none {tmp_path}/disk && exec "$@"', "-")
-    words = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--max-restarts=2",
-        "--log-dir",
-        "disk/logs",
-        "job.py",
-    ]
+    words = [*TORCHRUN, "--max-restarts=2", "--log-dir", "disk/logs", "job.py"]
     env = {"TMPDIR": str(tmp_path / "disk"), "POSTMORTEM_RUNS": str(tmp_path / "disk" / "runs")}
     if way == "plugin":
         done = with_plugin(tmp_path, words, before=mounts, **env)

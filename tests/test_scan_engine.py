@@ -7,14 +7,13 @@ import io
 import os
 import random
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from conftest import python
 from postmortem.blocks import read_text
 from postmortem.errors import PatternError
 from postmortem.library import Signature, load
@@ -239,7 +238,7 @@ print(got.bytes, len(got.hits), int(peak.split()[1]) // 1024)
     ],
 )
 def test_memory_stays_bounded(what: str, mib: int, read: str, hits: int) -> None:
-    out = subprocess.run([sys.executable, "-c", SPAM % (mib, read)], capture_output=True, text=True, check=True).stdout
+    out = python("-c", SPAM % (mib, read), check=True).stdout
     size, kept, peak = map(int, out.split())
     assert size == mib << 20
     assert kept >= hits

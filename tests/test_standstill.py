@@ -9,36 +9,27 @@ from typing import Any
 
 import pytest
 
+from conftest import table
 from postmortem.analyze import analyze
 
 START = datetime(2026, 11, 20, 8, 0, tzinfo=UTC)
+HOUR = 3600
 
 
 def job(
-    folder: Path,
-    *,
-    pace: float = 2.0,
-    steps: int = 400,
-    limit: timedelta,
-    zone: str = "",
-    shift: timedelta = timedelta(),
-    end: str = "",
+    folder: Path, *, limit: float, pace: float = 2.0, steps: int = 400, zone: str = "", shift: float = 0, end: str = ""
 ) -> Any:
     """Four ranks that stop printing after `steps` steps; Slurm ends them `limit` after the start,
     by a clock that is `shift` ahead."""
     for rank in range(4):
-        lines = [
-            (
-                f"{START:%Y-%m-%d %H:%M:%S}{zone} INFO [rank{rank}] process group ready: rank {rank} of 4, "
-                f"pid {1000 + rank}"
-            )
-        ]
+        ready = f"process group ready: rank {rank} of 4, pid {1000 + rank}"
+        lines = [f"{START:%Y-%m-%d %H:%M:%S}{zone} INFO [rank{rank}] {ready}"]
         for step in range(1, steps):
             at = START + timedelta(seconds=pace * step, milliseconds=7 * rank)
             lines.append(f"{at:%Y-%m-%d %H:%M:%S.%f}{zone} INFO [rank{rank}] step {step} loss {3 - step / 400:.4f}")
         lines += [end] if end else []
         (folder / f"rank{rank}.log").write_text("\n".join(lines) + "\n")
-    ended = START + limit + shift
+    ended = START + timedelta(seconds=limit + shift)
     (folder / "slurm-991.out").write_text(
         f"slurmstepd: error: *** JOB 991 ON node01 CANCELLED AT {ended:%Y-%m-%dT%H:%M:%S} DUE TO TIME "
         f"LIMIT ***\n"
@@ -48,7 +39,7 @@ def job(
 
 
 def test_hours_of_silence_are_the_cause_and_not_the_limit(tmp_path: Path) -> None:
-    verdict = job(tmp_path, limit=timedelta(hours=12))
+    verdict = job(tmp_path, limit=12 * HOUR)
     assert (verdict["category"], verdict["pattern"]) == ("hang", "job-stood-still")
     assert verdict["culprit"]["ranks"] == []
     assert (
@@ -57,41 +48,25 @@ def test_hours_of_silence_are_the_cause_and_not_the_limit(tmp_path: Path) -> Non
     )
 
 
-@pytest.mark.parametrize(
-    "why, how",
-    [
-        ("the ranks worked until the end", {"limit": timedelta(seconds=801)}),
-        ("an evaluation may take twenty minutes", {"limit": timedelta(minutes=33)}),
-        (
-            "the scheduler's clock may be eight hours ahead",
-            {"limit": timedelta(seconds=801), "shift": timedelta(hours=8)},
-        ),
-        ("a step takes an hour", {"limit": timedelta(hours=12), "pace": 3600.0, "steps": 4}),
-        (
-            "a progress bar without stamps may have gone on",
-            {"limit": timedelta(hours=12), "end": "eval:  40%|####      | 4/10 [20:11<30:05]"},
-        ),
-        ("it had finished", {"limit": timedelta(hours=12), "end": "2026-11-20 08:14:00 INFO Training finished."}),
-    ],
-)
+@pytest.mark.parametrize("why, how", table("standstill")["limits"])
 def test_a_time_limit_remains_one_where(tmp_path: Path, why: str, how: dict[str, Any]) -> None:
     assert job(tmp_path, **how)["pattern"] != "job-stood-still", why
 
 
 def test_a_zone_that_is_unknown_may_explain_whole_half_hours(tmp_path: Path) -> None:
     """The ranks write UTC, Slurm writes no zone: four hours are a zone as well as a silence."""
-    assert job(tmp_path, limit=timedelta(hours=4, seconds=800), zone="Z")["pattern"] == "slurm-time-limit"
+    assert job(tmp_path, limit=4 * HOUR + 800, zone="Z")["pattern"] == "slurm-time-limit"
 
 
 @pytest.mark.parametrize(
     ("limit", "pattern", "ranks"),
     [
-        pytest.param(timedelta(hours=12), "rank-never-arrived", [2], id="hours after the last line"),
-        pytest.param(timedelta(seconds=801), "slurm-time-limit", [], id="of a job that worked to the end"),
+        pytest.param(12 * HOUR, "rank-never-arrived", [2], id="hours after the last line"),
+        pytest.param(801, "slurm-time-limit", [], id="of a job that worked to the end"),
     ],
 )
 def test_stacks_taken_before_the_limit_state_who_was_waited_for(
-    tmp_path: Path, limit: timedelta, pattern: str, ranks: list[int]
+    tmp_path: Path, limit: float, pattern: str, ranks: list[int]
 ) -> None:
     """A batch script may have stacks taken of any job that nears its limit: in one that works, a rank that
     computes while others wait in a collective proves nothing."""

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 
 import pytest
 import yaml
 
-from conftest import ROOT, needs
+from conftest import ROOT, needs, python
 
 pytestmark = pytest.mark.lint
 
 
 def run(*command: str) -> str:
-    done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True)
+    done = python("-m", *command)
     return "" if done.returncode == 0 else done.stdout + done.stderr
 
 
@@ -34,7 +33,7 @@ def test_mypy_strict() -> None:
 
 @pytest.mark.slow
 def test_prose_keeps_to_the_limits_of_well_kept_libraries() -> None:
-    done = subprocess.run([sys.executable, "scripts/prose.py"], cwd=ROOT, capture_output=True, text=True)
+    done = python("scripts/prose.py")
     assert not done.returncode, done.stdout
 
 

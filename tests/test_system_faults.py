@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import GOOD, ROOT
+from conftest import GOOD, ROOT, python
 from postmortem import report
 from postmortem.analyze import analyze
 from postmortem.blocks import read_text
@@ -120,8 +120,7 @@ def test_a_signal_waits_until_the_workers_are_started(name: str, code: int, tmp_
     """A child that the pool does not know of yet dies of a closed pipe, with a traceback."""
     for file in ("a.log", "b.log"):
         (tmp_path / file).write_text(GOOD * 40_000)
-    words = [sys.executable, "-c", STARTING.format(name=name), str(tmp_path), str(tmp_path / "report.html")]
-    done = subprocess.run(words, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=60)
+    done = python("-c", STARTING.format(name=name), tmp_path, tmp_path / "report.html")
     assert done.returncode == code and done.stderr == ""  # nothing was read, so there is no report
 
 
@@ -146,9 +145,8 @@ def test_a_worker_finds_its_channel_while_another_is_slow_to_end(tmp_path: Path)
         (tmp_path / file).write_text(GOOD * 40_000)
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(BUSY)
-    words = [sys.executable, "-c", STARTING.format(name="SIGTERM"), str(tmp_path), str(tmp_path / "report.html")]
-    slow = {**os.environ, "PYTHONPATH": f"{tmp_path / 'site'}:{ROOT}", "FIRST": str(tmp_path / "first")}
-    done = subprocess.run(words, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=60, env=slow)
+    slow = {"PYTHONPATH": f"{tmp_path / 'site'}:{ROOT}", "FIRST": str(tmp_path / "first")}
+    done = python("-c", STARTING.format(name="SIGTERM"), tmp_path, tmp_path / "report.html", env=slow)
     assert (tmp_path / "first").exists() and done.returncode == 143 and done.stderr == ""
 
 

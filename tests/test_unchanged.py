@@ -13,43 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_jobs import environment, wrapped
+from run_jobs import TORCHRUN, environment, wrapped
 from test_fault_injection import C, Faults
 from test_run_ranks import with_plugin
 
-from conftest import ROOT, needs
+from conftest import ROOT, needs, table
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="`postmortem run` is for Linux")
 HOOKS = ROOT / "postmortem" / "live" / "hooks"
 RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "PYTHONFAULTHANDLER": ""}  # which `run` documents
 
-SHELL = {
-    "exit code": "echo out; echo err >&2; exit 42",
-    "signal": "kill -USR2 $$",
-    "binary without a line end": r"printf '\001\377\000half'; exit 1",
-    "input": "read x; echo got $x; cat",
-    "closed streams": "exec >&- 2>&-; exit 5",
-    "no reader": "yes | head -1; exit 3",
-    "much output": "seq 200000; exit 9",
-    "files": "mkdir -p a/b; echo 1 > a/b/c; umask; ulimit -n; exit 1",
-    "orphan": "(sleep 0.3; echo late > late) & exit 2",
-}
-PYTHON = {
-    "exception": "print('step 1'); 1/0",
-    "chain": "try:\n 1/0\nexcept Exception as e:\n raise ValueError('label') from e",
-    "no text": "class E(Exception):\n def __str__(self): raise RuntimeError('no')\nraise E()",
-    "exit in a thread": "import threading\nt = threading.Thread(target=lambda: 1/0); t.start(); t.join(); raise SystemExit(7)",
-    "ctrl-c": "raise KeyboardInterrupt",
-    "own hook": "import sys\nsys.excepthook = lambda *a: (print('mine'), sys.stdout.flush())\n1/0",
-    "fork": "import os\npid = os.fork()\nif not pid: 1/0\nprint(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))",
-    "pool": "import multiprocessing as m\nwith m.get_context('fork').Pool(2) as p: print(p.map(abs, [-1, 2]))\nexit(4)",
-    "helper": "import subprocess, sys\nprint(subprocess.run([sys.executable, '-c', '1/0'], stderr=-1).returncode)",
-    "again": "import os, sys\nif len(sys.argv) < 2: os.execv(sys.executable, [sys.executable, '-c', '1/0', 'x'])",
-    "descriptors": "import os\nos.closerange(3, 256); r, w = os.pipe(); os.dup2(w, 200); os.write(200, b'x'); print(r, os.read(r, 1)); exit(6)",
-    "abort": "import os; os.abort()",
-    "exit at once": "import os; print('lost'); os._exit(8)",
-    "last words": "import atexit; atexit.register(print, 'bye'); 1/0",
-}  # fmt: skip
+SHELL, PYTHON = (table("unchanged")[kind] for kind in ("shell", "python"))
 JOBS = {name: ["sh", "-c", code] for name, code in SHELL.items()}
 JOBS |= {name: [sys.executable, "-c", code] for name, code in PYTHON.items()}
 
@@ -59,9 +33,7 @@ def outcome(folder: Path, words: list[str], env: dict[str, str]) -> dict[str, An
     work = folder / "work"
     work.mkdir(parents=True)
     done = subprocess.run(words, cwd=work, env=env, input=b"typed\nmore\n", capture_output=True, timeout=60)
-    err = re.sub(
-        rb"postmortem: [^\n]*\n", b"", done.stderr
-    )  # our own lines may come within one that the job writes in pieces
+    err = re.sub(rb"postmortem: [^\n]*\n", b"", done.stderr)  # ours may come within one that the job writes in pieces
     files = sorted(str(path.relative_to(work)) for path in work.rglob("*") if path.name != "late")
     return {"code": done.returncode, "out": done.stdout, "err": err, "files": files}
 
@@ -101,7 +73,7 @@ OF_TORCHRUN = ("exception", "exit in a thread", "fork", "last words")
 @pytest.mark.parametrize("name", OF_TORCHRUN)
 def test_a_job_of_torchrun_is_the_same_with_the_plugin(tmp_path: Path, name: str) -> None:
     """The plugin writes a log for each rank, so torchrun puts its label before each line."""
-    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "job.py"]
+    words = [*TORCHRUN, "job.py"]
     found = []
     for folder in (tmp_path / "alone", tmp_path / "plugin"):
         folder.mkdir()

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gathered import HANG, command, document, ranks, state
+from gathered import HANG, command, document, ranks, state, tool
 from run_jobs import environment, wait_for, wrapped
 
 from conftest import Command, needs
@@ -87,9 +87,8 @@ def watched(logs: Path, job: str, *more: object) -> tuple[int, list[dict[str, An
 def test_a_hang_is_named_while_it_lasts(tmp_path: Path, job: str) -> None:
     """Rank 0 waits in all_reduce, rank 1 in load_batch. The user's command gets the paths; the verdict is that of
     `analyze` on the same files; the ranks are not stopped. `--once` finds it too."""
-    script, copy = tmp_path / "copy.sh", tmp_path / "copy.json"
-    script.write_text(f'#!/bin/sh\nls "$POSTMORTEM_FOLDER"\ncat "$POSTMORTEM_VERDICT" > {copy}\n')
-    script.chmod(0o755)
+    copy = tmp_path / "copy.json"
+    script = tool(tmp_path, "copy.sh", f'#!/bin/sh\nls "$POSTMORTEM_FOLDER"\ncat "$POSTMORTEM_VERDICT" > {copy}\n')
     logs = tmp_path / "job"
     logs.mkdir()
     with ranks(logs, HANG, job) as pids:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import sysconfig
 import zipfile
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, SAMPLES
+from conftest import python as this
 
 pytestmark = pytest.mark.slow
 
@@ -20,13 +20,9 @@ pytestmark = pytest.mark.slow
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a fresh environment with the wheel alone and links to the third-party packages of this one."""
     home = tmp_path_factory.mktemp("elsewhere")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home / "venv"], check=True)
+    this("-m", "venv", "--without-pip", home / "venv", check=True)
     python = home / "venv" / "bin" / "python"
-    subprocess.run(
-        [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", wheel],
-        check=True,
-        timeout=300,
-    )
+    this("-m", "pip", "--python", python, "install", "--quiet", "--no-deps", wheel, check=True)
     site = next((home / "venv" / "lib").glob("python*/site-packages"))
     linked = site / "linked"
     linked.mkdir()

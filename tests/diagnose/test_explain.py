@@ -8,6 +8,7 @@ import pytest
 
 from claims import NOON, claim, event, explains, pattern
 from conftest import table
+from postmortem.diagnose import order
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.explain import account, declared
 
@@ -65,3 +66,65 @@ def test_what_the_kernel_states_of_another_host_is_no_symptom(speaker: str) -> N
         assert bool(result.links) is joined, fields
         if not joined:
             assert result.rest[0][1] == "nothing links it to the cause"
+
+
+P = pattern()
+
+
+def claim_at(at: float | None, file: str = "a.log", line: int | None = 5, **more: Any) -> Claim:
+    strength = more.pop("strength", "stated")
+    at_ = None if at is None else NOON + at
+    return claim(P, event(file=file, line=line, at=at_, **more), strength=strength)
+
+
+def test_nothing_is_earlier_inside_the_margin() -> None:
+    a, b = claim_at(0, host="a", at_sigma=0.1), claim_at(0.2, host="a", at_sigma=0.1)
+    assert not order.surely_before(a, b)
+    assert order.surely_before(a, claim_at(1.0, host="a", at_sigma=0.1))
+    assert not order.surely_before(claim_at(1.0, host="a", at_sigma=0.1), a)
+
+
+def test_on_one_clock_only_stamps_count() -> None:
+    vague = {"at_sigma": 5.0, "sigma": 0.001}
+    one = {"host": "a", "clock": "absolute"}
+    assert order.surely_before(claim_at(0, **vague, **one), claim_at(1, **vague, **one))
+    assert not order.surely_before(claim_at(0, **vague, host="a"), claim_at(1, **vague, host="a"))
+    two = {"host": "b", "clock": "absolute"}
+    assert not order.surely_before(claim_at(0, **vague, **one), claim_at(1, **vague, **two))
+
+
+def test_a_moment_known_badly_has_no_place() -> None:
+    assert not order.surely_before(claim_at(0, at_sigma=31.0), claim_at(9999))
+    assert not order.surely_before(claim_at(0), claim_at(9999, at_sigma=31.0))
+    assert not order.surely_before(claim_at(None), claim_at(9999))
+
+
+def test_in_one_file_the_line_shows_if_the_clocks_do_not_contradict() -> None:
+    assert order.before(claim_at(None, line=30), claim_at(None, line=50))
+    assert not order.before(claim_at(None, line=50), claim_at(None, line=50))
+    assert not order.before(claim_at(None, line=30), claim_at(None, line=31))  # one report of the kernel
+    assert not order.before(claim_at(None, line=30), claim_at(None, "b.log", line=50))
+    assert not order.before(claim_at(None, line=None), claim_at(None, line=50))
+    assert not order.before(claim_at(99, line=30), claim_at(0, line=50))
+
+
+def test_how_much_later_is_reported_with_its_error() -> None:
+    assert order.later(claim_at(0, host="a"), claim_at(2.25, host="a")) == "2.25 s later (± 0.05 s)"
+    assert order.later(claim_at(None), claim_at(None)) == "later in the file"
+    assert order.later(claim_at(0, host="a"), claim_at(0.01, host="a")) == "later in the file"
+
+
+def test_a_report_of_another_host_has_both_signs() -> None:
+    a, b = claim_at(0, host="a"), claim_at(5, host="b")
+    assert order.elsewhere(a, b).startswith("5.00 s later (± ")
+    assert order.elsewhere(b, a).startswith("5.00 s earlier (± ")
+    near = order.elsewhere(a, claim_at(0.02, host="b"))
+    assert near.startswith("which came first is not determined (0.02 s apart, ± ")
+
+
+def test_of_one_host_or_of_a_comparison_nothing_is_reported() -> None:
+    a = claim_at(0, host="a")
+    assert order.elsewhere(a, claim_at(5, host="a")) == ""
+    assert order.elsewhere(a, claim_at(5)) == ""
+    for strength in ("compared", "silent"):
+        assert order.elsewhere(claim_at(0, host="a", strength=strength), claim_at(5, host="b")) == ""
