@@ -215,7 +215,11 @@ def unbound(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     if not causes or all(e.speaker in OTHERS for e in case.events):
         return []
     own = [c for c in claims if c.accuses and c.speaker not in OTHERS]
-    return [c for c in causes if _is_loose(case, c) and not _confirmed(case, c, own)]
+    joined = {c.pattern.category for c in claims if c.speaker == "kernel" and c.ranks}
+    loose = [c for c in causes if _is_loose(case, c)]
+    return [
+        c for c in loose if (joined.intersection(GPU) and c.pattern.category in GPU) or not _confirmed(case, c, own)
+    ]
 
 
 def _is_loose(case: Case, c: Claim) -> bool:
@@ -256,11 +260,12 @@ def _some_rank_killed(case: Case, own: Sequence[Claim]) -> bool:
 
 
 def _akin(own: Claim, c: Claim) -> bool:
-    """Whether a rank's claim fits: any claim about its GPU fits the kernel's on a GPU; else the categories decide."""
-    category = c.pattern.category
+    """Whether a rank's claim fits: any claim about its GPU fits the kernel's on a GPU, but not the loss of a peer; else
+    the categories decide."""
+    category, stated = c.pattern.category, own.pattern.category or own.pattern.stands_for
     if category in own.pattern.bears_out:
         return True
     if category in GPU:
-        return own.pattern.family in ON_GPUS and not own.pattern.says_why
+        return own.pattern.family in ON_GPUS and not own.pattern.says_why and stated not in ("peer-lost", "network")
     same = own.pattern.category == category or (category == "network" and own.pattern.category in ("peer-lost", "hang"))
     return same and category != "host-oom"
