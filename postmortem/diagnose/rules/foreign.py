@@ -214,12 +214,19 @@ def unbound(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     causes = [c for c in claims if c.role == "cause" and c.speaker in OTHERS and not c.ranks]
     if not causes or all(e.speaker in OTHERS for e in case.events):
         return []
-    own = [c for c in claims if c.accuses and c.speaker not in OTHERS]
-    joined = {c.pattern.category for c in claims if c.speaker == "kernel" and c.ranks}
     loose = [c for c in causes if _is_loose(case, c)]
-    return [
-        c for c in loose if (joined.intersection(GPU) and c.pattern.category in GPU) or not _confirmed(case, c, own)
-    ]
+    return _unconfirmed(case, loose, claims)
+
+
+def _unconfirmed(case: Case, loose: Sequence[Claim], claims: Sequence[Claim]) -> list[Claim]:
+    """Those that no line of a rank confirms. Where a fault of a rank's GPU is known, the other faults are of other jobs."""
+    own = [c for c in claims if c.accuses and c.speaker not in OTHERS]
+    known = any(c.ranks and _on_a_gpu(c) for c in claims)
+    return [c for c in loose if (known and _on_a_gpu(c)) or not _confirmed(case, c, own)]
+
+
+def _on_a_gpu(c: Claim) -> bool:
+    return c.speaker == "kernel" and c.pattern.category in GPU
 
 
 def _is_loose(case: Case, c: Claim) -> bool:
@@ -260,12 +267,16 @@ def _some_rank_killed(case: Case, own: Sequence[Claim]) -> bool:
 
 
 def _akin(own: Claim, c: Claim) -> bool:
-    """Whether a rank's claim fits: any claim about its GPU fits the kernel's on a GPU, but not the loss of a peer; else
-    the categories decide."""
-    category, stated = c.pattern.category, own.pattern.category or own.pattern.stands_for
+    """Whether a rank's claim fits: any claim about its GPU fits the kernel's on a GPU; else the categories decide."""
+    category = c.pattern.category
     if category in own.pattern.bears_out:
         return True
     if category in GPU:
-        return own.pattern.family in ON_GPUS and not own.pattern.says_why and stated not in ("peer-lost", "network")
+        return own.pattern.family in ON_GPUS and not own.pattern.says_why and not _of_a_peer(own)
     same = own.pattern.category == category or (category == "network" and own.pattern.category in ("peer-lost", "hang"))
     return same and category != "host-oom"
+
+
+def _of_a_peer(own: Claim) -> bool:
+    """Whether it complains of the loss of a peer, which has many causes."""
+    return (own.pattern.category or own.pattern.stands_for) in ("peer-lost", "network")
