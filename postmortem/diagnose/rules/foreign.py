@@ -119,11 +119,10 @@ JOINS: tuple[tuple[Callable[[Case, Event], int | None], str], ...] = (
 def unknown_process(view: View) -> Iterator[Defeat]:
     """The pids of most ranks are known, and this one is none of them; or another line on a fault of a GPU names a rank's
     process. The pid of an Xid 13 may be that of any process that was running when the interrupt came."""
-    faults = [c for c in view.claims if c.speaker == "kernel" and c.pattern.category == "gpu-fault"]
-    named = any(c.ranks for c in faults)
+    named = any(c.ranks and _on_a_gpu(c) for c in view.claims)
     for at, claim in view.numbered("cause", "symptom", "confirms"):
         pid = claim.event.fields.get("pid")
-        fault = named and claim in faults and not claim.ranks and pid is not None
+        fault = named and claim.speaker == "kernel" and _of_a_program(claim) and not claim.ranks and pid is not None
         if fault or (_of_unknown_process(claim) and _pids_are_known(view.case)):
             yield Defeat(at, "context", f"pid {pid} does not belong to this job")
 
@@ -223,6 +222,11 @@ def _unconfirmed(case: Case, loose: Sequence[Claim], claims: Sequence[Claim]) ->
     own = [c for c in claims if c.accuses and c.speaker not in OTHERS]
     known = any(c.ranks and _on_a_gpu(c) for c in claims)
     return [c for c in loose if (known and _on_a_gpu(c)) or not _confirmed(case, c, own)]
+
+
+def _of_a_program(c: Claim) -> bool:
+    """Whether it is about the work of a process on a GPU, and not about the GPU itself."""
+    return c.pattern.entity == "gpu" and c.pattern.category in ("gpu-fault", None)
 
 
 def _on_a_gpu(c: Claim) -> bool:
