@@ -24,7 +24,8 @@ MOST = 600  # characters of a line
 
 def of(text: str) -> str:
     """The category of a message; empty where its words are of none."""
-    return next((name for name, form in forms.regexes("diagnose/topics").items() if form.search(text, 0, MOST)), "")
+    found = (name for name, form in forms.regexes("diagnose/topics").items() if form.search(text, 0, MOST))
+    return next(found, "").partition(" ")[0]
 
 
 def named(case: Case, root: Claim) -> Claim:
