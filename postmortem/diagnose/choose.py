@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from postmortem.diagnose import outcome
+from postmortem.diagnose import outcome, topics
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim, in_time, merged
 from postmortem.diagnose.explain import declared
@@ -146,7 +146,8 @@ def complaint(case: Case, claims: Sequence[Claim]) -> Claim | None:
     if first is None:
         return None
     pattern = replace(first.pattern, category=_category(first))
-    first = replace(first, pattern=pattern, strength="suffered", pids=())
+    first = topics.named(case, replace(first, pattern=pattern, strength="suffered", pids=()))
+    pattern = first.pattern
     if first.speaker == "kernel" or pattern.category == "host-oom":
         return replace(first, hosts=first.hosts or tuple(h for h in (first.event.host,) if h))
     own = pattern.entity == "self" and pattern.category in OWN

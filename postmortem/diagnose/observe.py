@@ -8,9 +8,10 @@ keys: /default_pg/0//cpu//0/2             the rank whose address is missing
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 
+from postmortem.diagnose import topics
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, merged
 from postmortem.diagnose.grouped import grouped
@@ -30,7 +31,8 @@ Ranks = tuple[int, ...]
 def observe(case: Case) -> list[Claim]:
     """A claim for every pattern event, each line under its most specific pattern."""
     seen = [(e, case.library.get(e.pattern)) for e in case.by_kind["pattern"]]
-    return _specific(case, [_claim(case, e, _for_version(case, e, p)) for e, p in seen if p is not None])
+    claims = _specific(case, [_claim(case, e, _for_version(case, e, p)) for e, p in seen if p is not None])
+    return list(map(topics.read, claims))
 
 
 def group(claims: Sequence[Claim]) -> list[Claim]:
@@ -189,20 +191,36 @@ def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
     by_source = grouped((c.event.where.source, c) for c in specific)
     found = {source: sorted((c.event for c in own), key=_line) for source, own in by_source.items()}
     texts = {_text(case, c) for c in specific}
+    named = {c.event.place for c in claims if not c.pattern.generic}
     ends = _message_ends(case)
     out = []
     for c in claims:
-        source = c.event.where.source
         if not c.pattern.generic:
             out.append(c)
-        elif source in found and _repeats(found[source], c.event, ends.get(source, ())):
+        elif _is_repeated(c, named, found, ends):
             continue
-        elif not c.event.fields.get("wrapper"):
+        elif c.tells("stop") or not c.event.fields.get("wrapper"):
             out += [c] if _text(case, c) not in texts else []
-        elif not c.event.fields.get("uttered"):
-            kind = c.event.fields.get("type", "").partition("(")[0].rpartition(".")[2]
-            out.append(replace(c, role="symptom", because=f"{kind} only reports another process's failure"))
+        else:
+            out += _as_wrapper(c)
     return out
+
+
+def _as_wrapper(c: Claim) -> list[Claim]:
+    """An exception that carries another process's failure, as a symptom; none where only its text is repeated."""
+    kind = topics.exception_class(c)
+    because = f"{kind} only reports another process's failure"
+    return [] if c.event.fields.get("uttered") else [replace(c, role="symptom", because=because)]
+
+
+def _is_repeated(
+    c: Claim, named: Set[object], specific: Mapping[str, list[Event]], ends: Mapping[str, list[int]]
+) -> bool:
+    """Whether its line has another pattern, or belongs to the message of a specific claim."""
+    source = c.event.where.source
+    if not c.pattern.on and c.event.place in named:
+        return True
+    return source in specific and _repeats(specific[source], c.event, ends.get(source, ()))
 
 
 def _is_specific(c: Claim) -> bool:

@@ -16,6 +16,7 @@ from postmortem.model import Event, Outcome
 from postmortem.model.vocabulary import LOUD
 
 SEVERAL = 3
+OUTSIDE = {"kernel", "kubernetes", "scheduler"}  # kinds of source in which others report on a job
 PROSE = {"console", "environment"}  # kinds of source that may hold any text
 
 
@@ -52,8 +53,8 @@ def lacking(case: Case) -> str:
 def _without_a_job(case: Case) -> str:
     """Why a text without any known line shows no healthy job; empty where it may."""
     kinds = {s.kind for s in case.sources.values()}
-    if kinds == {"kernel"} and not case.by_kind["pattern"]:
-        return "these logs show no job, and no kernel line matches a pattern"
+    if kinds <= OUTSIDE and not case.by_kind["pattern"]:
+        return f"these logs show no job, and no {'kernel ' if kinds == {'kernel'} else ''}line matches a pattern"
     if kinds == {"stack"}:
         return "a stack shows where a process was, and no line whether it continued"
     if kinds <= PROSE and not any(e.raw_time or e.kind == "pattern" for e in case.events):

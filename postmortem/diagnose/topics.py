@@ -13,19 +13,81 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.formats.excerpt import CONTEXT
+from postmortem.model.vocabulary import OF_PEERS, OF_THE_GROUP, TELLS
 from postmortem.system import forms
 
 MOST = 600  # characters of a line
+OF_THE_JOB = ("collective-mismatch", "external-signal", "scheduler")  # failures of the job; no rank is known by such a line
+_REGEXES = forms.regexes("diagnose/lines")
+OF_OTHERS = (*OF_PEERS, "network")
+DISTRIBUTED = (  # exceptions of torch.distributed and Ray about a peer or the store
+    "DistBackendError",
+    "DistNetworkError",
+    "DistStoreError",
+    "DistError",
+    "DistQueueEmptyError",
+    "RendezvousTimeoutError",
+    "RendezvousConnectionError",
+    "GetTimeoutError",  # ray.exceptions: an object of another process did not come
+)
 
 
 def of(text: str) -> str:
     """The category of a message; empty where its words are of none."""
+    return _topic(text).partition(" ")[0]
+
+
+@lru_cache(maxsize=4096)
+def _topic(text: str) -> str:
+    """The first topic whose words a message has, as `category part`."""
     found = (name for name, form in forms.regexes("diagnose/topics").items() if form.search(text, 0, MOST))
-    return next(found, "").partition(" ")[0]
+    return next(found, "")
+
+
+def read(claim: Claim) -> Claim:
+    """The claim of a generic pattern, with the part and the category that its words have: what the collective library
+    raises about others is a symptom, and where ranks differ no rank is known. Other exceptions stay causes, and only a
+    verdict has their category (`named`)."""
+    pattern = claim.pattern
+    if not (pattern.generic and pattern.topic and claim.accuses):
+        return claim
+    found, _, part = _words(claim).partition(" ")
+    if not found:
+        return claim if pattern.category or pattern.stands_for else replace(claim, role="context")
+    pattern = replace(pattern, category=found, generic=False)
+    if found in OF_THE_JOB:
+        return replace(claim, role="cause", ranks=(), pattern=replace(pattern, entity="job"))
+    if found not in OF_OTHERS:
+        return replace(claim, role="cause", pattern=pattern)
+    tells = (part or "wait",) if claim.ranks and (found == "hang" or part in TELLS) else ()
+    return replace(claim, role="symptom", pattern=replace(pattern, tells=tells))
+
+
+def _words(claim: Claim) -> str:
+    """The topic of a line that is nothing without it, of an exception of the collective library, and of an interrupt."""
+    fields = claim.event.fields
+    text = fields.get("line") or fields.get("detail") or claim.event.text
+    if claim.pattern.category is None or is_transport(claim) or exception_class(claim) == "KeyboardInterrupt":
+        return _topic(text)
+    frames = fields.get("frames")
+    inside = fields.get("collective") and frames and "/torch/distributed/" in frames[-1][0]
+    return found if inside and (found := _topic(text)).partition(" ")[0] in (*OF_THE_GROUP, "peer-lost") else ""
+
+
+def is_transport(claim: Claim) -> bool:
+    """Whether the collective library raised it."""
+    text = claim.event.fields.get("line") or claim.event.text
+    return claim.pattern.generic and (exception_class(claim) in DISTRIBUTED or bool(_REGEXES["transport"].search(text)))
+
+
+def exception_class(claim: Claim) -> str:
+    """The short name of an exception's class."""
+    return claim.event.fields.get("type", "").split("(")[0].rsplit(".", 1)[-1]
 
 
 def named(case: Case, root: Claim) -> Claim:
@@ -34,6 +96,8 @@ def named(case: Case, root: Claim) -> Claim:
         return root
     found = next(filter(None, map(of, _lines(case, root))), "") or _by_frame(root)
     if found == "hang" and _is_own_class(root):
+        return root
+    if found in OF_PEERS and _of_program(root):
         return root
     return replace(root, pattern=replace(root.pattern, category=found)) if found else root
 
@@ -46,15 +110,18 @@ def _by_frame(root: Claim) -> str:
 
 
 def _is_own_class(root: Claim) -> bool:
-    """Whether the program raised the exception itself, or has its class: `FeatureStoreError: fetch timed out` is no
-    hang."""
-    fields = root.event.fields
-    kind = (fields.get("type") or "RuntimeError").rpartition(".")[2]
-    if frames := fields.get("frames"):
-        file, line, _ = frames[-1]
-        if f"{file.rpartition('/')[2]}:{line}" == fields.get("code"):
-            return True
+    """Whether the program has the exception's class: `FeatureStoreError: fetch timed out` is no hang."""
+    kind = (root.event.fields.get("type") or "RuntimeError").rpartition(".")[2]
     return "Timeout" not in kind and not hasattr(builtins, kind) and not kind.startswith("Dist")
+
+
+def _of_program(root: Claim) -> bool:
+    """Whether the program's own line raised it, as `print()` does into a closed pipe."""
+    frames = root.event.fields.get("frames")
+    if not frames:
+        return False
+    file, line, _ = frames[-1]
+    return f"{file.rpartition('/')[2]}:{line}" == root.event.fields.get("code")
 
 
 def _lines(case: Case, root: Claim) -> Iterator[str]:

@@ -32,7 +32,7 @@ def derive(case: Case, claims: list[Claim]) -> list[Claim]:
     if not found:
         return []
     e, name = min(found, key=lambda end: end[1] != "log-ends-with-error")
-    made = case.claim(name, (), [e], f"the log ends at {e.where}")
+    made = case.claim(name, case.ranks_of([e]), [e], f"the log ends at {e.where}")
     return [made] if made else []
 
 

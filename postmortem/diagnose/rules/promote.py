@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from postmortem.diagnose import topics
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import log_ends
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.rules.foreign import is_program
-from postmortem.diagnose.rules.reading import is_transport
 from postmortem.library import regexes
 from postmortem.model import Event
 from postmortem.model.vocabulary import LOUD
@@ -80,7 +80,12 @@ def _last_messages(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     last: dict[tuple[str, int | None], Claim] = {}
     for c in claims:
         e = c.event
-        if e.fields.get("uttered") and c.pattern.role == "cause" and not is_transport(c) and not _worked_below(case, e):
+        if (
+            e.fields.get("uttered")
+            and c.pattern.role == "cause"
+            and not topics.is_transport(c)
+            and not _worked_below(case, e)
+        ):
             last[(e.where.source, case.rank_of(e))] = c
     return list(last.values())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from postmortem.diagnose import topics
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import rank_lists
 from postmortem.diagnose.grouped import grouped
@@ -14,16 +15,6 @@ from postmortem.system import forms
 
 _REGEXES = forms.regexes("diagnose/lines")
 FAR = 40  # lines of a message below its head
-DISTRIBUTED = (  # exceptions of torch.distributed and Ray about a peer or the store
-    "DistBackendError",
-    "DistNetworkError",
-    "DistStoreError",
-    "DistError",
-    "DistQueueEmptyError",
-    "RendezvousTimeoutError",
-    "RendezvousConnectionError",
-    "GetTimeoutError",  # ray.exceptions: an object of another process did not come
-)
 
 
 def quoted(view: View) -> Iterator[Defeat]:
@@ -42,14 +33,9 @@ def ignored(view: View) -> Iterator[Defeat]:
 def transport(view: View) -> Iterator[Defeat]:
     """An exception of the collective library without a pattern of its own reports that a peer did not answer."""
     for number, claim in view.numbered("cause"):
-        if is_transport(claim):
-            because = f"{exception_class(claim)} reports that a peer or the store did not answer"
+        if topics.is_transport(claim):
+            because = f"{topics.exception_class(claim)} reports that a peer or the store did not answer"
             yield Defeat(number, "symptom", because)
-
-
-def is_transport(claim: Claim) -> bool:
-    text = claim.event.fields.get("line", "")
-    return claim.pattern.generic and (exception_class(claim) in DISTRIBUTED or bool(_REGEXES["transport"].search(text)))
 
 
 def lists_who(view: View) -> Iterator[Defeat]:
@@ -92,8 +78,3 @@ def _is_more_specific(claim: Claim, other: Claim) -> bool:
     if "terminate called after" in text:
         return "what()" in x.text and other.role == "cause"
     return x.fields.get("last_error", False) and bool(_REGEXES["nccl-result"].search(text))
-
-
-def exception_class(claim: Claim) -> str:
-    """The short name of an exception's class."""
-    return claim.event.fields.get("type", "").split("(")[0].rsplit(".", 1)[-1]
