@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise
+from typing import NamedTuple
 
 from postmortem.model.digits import whole, zeros
 from postmortem.system import forms
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
+class Style(NamedTuple):
     """The labels of one file."""
 
     srun: bool = False
@@ -30,7 +29,7 @@ MOST = 512  # the largest rank with which a node begins
 ENOUGH = 100  # lines that are searched for numbered writers
 NEAR = 120  # characters of a line that are searched for its writer
 _ROWS, _REGEXES = forms.rows("formats/envelopes"), forms.regexes("formats/envelopes")
-SRUN, HOST = _REGEXES["srun"], _REGEXES["host"]
+SRUN, HOST, RANKED = (_REGEXES[name] for name in ("srun", "host", "ranked"))
 COLUMNS, LABELS = ({name: _REGEXES[name] for name, row in _ROWS.items() if key in row} for key in ("column", "label"))
 _LEADS = [name for name, row in _ROWS.items() if "lead" in row]
 _WORDS = {name: row["least"] for name, row in _ROWS.items() if "least" in row}
@@ -41,7 +40,7 @@ Lines = Sequence[tuple[str, str]]  # each with its digits replaced by zeros
 
 def rank_in(label: str) -> int | None:
     """The rank that a label contains: `train-rank2`."""
-    m = _REGEXES["ranked"].search(label)
+    m = RANKED.search(label)
     return whole(m[1]) if m else None
 
 

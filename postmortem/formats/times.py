@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import calendar
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -30,6 +31,15 @@ def find(text: str) -> Stamp | None:
     head = text[:160]
     date = _date(head)
     return _stamp(head, date) if date is not None else _since_1970(head) or boot(head)
+
+
+def reader(alike: str) -> Callable[[str], Stamp | None] | None:
+    """Return what reads the first time of the lines that are this one, with zeros for digits; None without a time.
+    Seconds since 1970 have a certain digit, so that such a line has to be read itself."""
+    date = _date(alike[:160])
+    if date is not None:
+        return lambda text: _stamp(text, date)
+    return boot if boot(alike) else None
 
 
 _MINUTE = ("Y", "M", "b", "D", "h", "m", "p", "z")  # the parts of a date, but for its second
