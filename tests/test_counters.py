@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from conftest import table
-from postmortem.blocks import progress
-from postmortem.blocks.counters import MARKS, form_of
+from postmortem.blocks import counters, progress
+from postmortem.blocks.counters import MARKS
 from postmortem.formats.envelope import Style, peel
 from postmortem.model import Event, Sample, Source
+from postmortem.model.digits import zeros
+
+
+def form_of(body: str) -> tuple[str, tuple[int, ...]] | None:
+    found = counters.form_of(zeros(body))
+    return found and (found[0], tuple(int(body[place]) for place in found[1]))
+
 
 PREFIXES = table("counters")["prefixes"]
 

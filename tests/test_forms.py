@@ -163,7 +163,7 @@ def test_every_sign_in_the_samples_is_found() -> None:
     lines = list(found.values())[::3]
     assert len(lines) > 500 and len(FORMS) > 20
     assert not [(name, line) for name, form in FORMS.items() for line in lines if differs(form, line)]
-    searched = sum(bool(signs.SIEVE.may(line) & form._bit) for form in FORMS.values() for line in lines)
+    searched = sum(bool(signs.SIEVE.may(line) & form.bit) for form in FORMS.values() for line in lines)
     assert searched < len(FORMS) * len(lines) / 2, "most searches are skipped"
 
 

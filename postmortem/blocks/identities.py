@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from postmortem.formats.envelope import Envelope
 from postmortem.model.details import Details, captured
-from postmortem.model.digits import uniform, whole
+from postmortem.model.digits import whole
 from postmortem.system import forms
 
 _REGEXES = forms.regexes("blocks/identities")
@@ -104,7 +104,7 @@ def end_in(body: str, rank: int | None, writer: str = "") -> End | None:
         return None
     if rank is None and writer and _REGEXES["number"].search(writer):
         body = f"{writer} {body}"
-    if not _may_end(body):
+    if not may_end(body):
         return None
     for name in ("end-of-rank", "end-arrow", "killed-rank", "own-end", "own-killed"):
         own = name.startswith("own-")
@@ -114,8 +114,8 @@ def end_in(body: str, rank: int | None, writer: str = "") -> End | None:
     return None
 
 
-@uniform
-def _may_end(body: str) -> bool:
+def may_end(body: str) -> bool:
+    """Whether a line may report an end, whatever its digits are."""
     lower, last = body.lower(), body.rstrip()[-1:]
     if not any(part in lower for part in _PARTS):
         return False

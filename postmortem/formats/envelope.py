@@ -43,7 +43,7 @@ class Envelope(NamedTuple):
 _ROWS, _REGEXES = forms.rows("formats/envelopes"), forms.regexes("formats/envelopes")
 _ANSI, _TALOS = _REGEXES["ansi"], _REGEXES["talos"]
 _NUMBERS = {"rank": True, "local_rank": True, "world": True, "pid": True, "host": False, "gpu": False}
-_CERTAIN = re.compile(rb"0{10}|>0 ")  # lines with a prefix whose regex has a certain digit: seconds since 1970, RFC 5424
+_CERTAIN = re.compile(r"(?:<0{1,3}>)?\[?0{10}|<0{1,3}>0 ")  # zeros of prefixes with certain digits: of 1970, RFC 5424
 _IN_TEXT = [_REGEXES[name] for name, row in _ROWS.items() if "in_text" in row]
 
 
@@ -86,8 +86,8 @@ def peel(text: str, style: Style = Style()) -> Envelope:
 def _peeled(text: str, style: Style) -> Envelope:
     """The envelope of a line, by the places of its prefixes, which it shares with the lines of other digits."""
     alike = key_of(text)
-    if len(alike) < LONG and not _CERTAIN.search(alike):
-        places = _places(alike, style)
+    places = _places(alike, style) if len(alike) < LONG else None
+    if places is not None:
         found = places.read(text)
         if found.stamp is not None or not places.timed:
             return found  # a date that is none, such as that of a month 13, leaves the place to another
@@ -95,8 +95,10 @@ def _peeled(text: str, style: Style) -> Envelope:
 
 
 @lru_cache(maxsize=KEPT)
-def _places(alike: bytes, style: Style) -> _Places:
-    return _Peeler(alike.decode("utf-8", "surrogatepass"), style).places()
+def _places(alike: bytes, style: Style) -> _Places | None:
+    """The places in a line with zeros for digits; None if they depend on the digits."""
+    peeler = _Peeler(alike.decode("utf-8", "surrogatepass"), style)
+    return None if peeler.certain else peeler.places()
 
 
 def _with_facts(env: Envelope, facts: marks.Facts) -> Envelope:
@@ -162,8 +164,10 @@ class _Peeler:
         self.at = 0
         self.key: list[slice] = []
         self.fields: dict[str, Any] = {}  # a constant, or what reads the value, and where
+        self.certain = _CERTAIN.match(text) is not None
         self._label()
         for _ in range(8):
+            self.certain = self.certain or _CERTAIN.match(text, self.at) is not None
             form = _NEXT_FAR if self.at >= 200 else _NEXT_UNTIMED if "stamp" in self.fields else _NEXT
             if (m := form.match(text, self.at)) is None:
                 break

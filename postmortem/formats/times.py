@@ -34,14 +34,14 @@ def find(text: str) -> Stamp | None:
 
 
 def reader(alike: str) -> Callable[[str], Stamp | None] | None:
-    """Return what reads the first time of the lines that are this one, with zeros for digits; None without a time.
-    Seconds since 1970 have a certain digit, so that such a line has to be read itself."""
+    """Return what reads the first time of the lines that are this one, with zeros for digits; None without a time."""
     date = _date(alike[:160])
     if date is not None:
         return lambda text: _stamp(text, date)
-    return boot if boot(alike) else None
+    return find if _MAY_COUNT.search(alike, 0, 160) else boot if boot(alike) else None
 
 
+_MAY_COUNT = re.compile(r"(?:^\[?|\b(?:time|ts|timestamp)=\"?)0{10}")  # seconds since 1970
 _MINUTE = ("Y", "M", "b", "D", "h", "m", "p", "z")  # the parts of a date, but for its second
 
 
