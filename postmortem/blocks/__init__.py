@@ -27,7 +27,7 @@ from postmortem.blocks.guard import Guard
 from postmortem.formats import envelope, tables, unwrap
 from postmortem.formats.envelope import Style
 from postmortem.formats.excerpt import Excerpt, first_lines, line_event
-from postmortem.formats.marks import bare
+from postmortem.formats.marks import MARK, bare
 from postmortem.formats.sieve import Sieve
 from postmortem.library import Library, Signature, load, regexes, shipped
 from postmortem.library.regexes import PATIENCE
@@ -107,7 +107,8 @@ def parse(
 def _style(scanned: Scanned, lines: int) -> Style:
     if not scanned.samples or scanned.source.kind == "run":  # its sentences begin with a rank
         return Style()
-    return envelope.learn(map(bare, first_lines(scanned.samples[0].text, min(200, max(lines, 40)))))
+    first = first_lines(scanned.samples[0].text, min(200, max(lines, 40)))
+    return envelope.learn(map(bare, first) if first and first[0].startswith(MARK) else first)
 
 
 def _hit(source: Source, hit: Hit, style: Style, library: Library) -> Iterator[Event]:

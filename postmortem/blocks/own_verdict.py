@@ -16,7 +16,7 @@ from postmortem.library import Signature
 from postmortem.model import Event
 from postmortem.system import forms
 
-OPENER = Signature(":own-verdict", r"\b(?:INCIDENT|RECOVERED|UNDETERMINED)  \w|\bHEALTHY\b", after=8192)
+OPENER = Signature(":own-verdict", r"\b(?:INCIDENT|RECOVERED|UNDETERMINED)  \w|\bHEALTHY(?:[\"\\\s]|$)", after=8192)
 KIND = "own-verdict"
 _REGEXES = forms.regexes("formats/excerpts")
 

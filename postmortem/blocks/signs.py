@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 
 from postmortem import scan
 from postmortem.blocks import counters, identities
@@ -107,6 +107,17 @@ class Look:
     @cached_property
     def complains(self) -> bool:
         return bool(SIEVE["complaint"].search(self.body))
+
+    @cached_property
+    def no_result(self) -> bool:
+        body = self.body
+        return bool(is_summary(body) or SIEVE["no-result"].search(body) or _REGEXES["setting"].match(body))
+
+    @cached_property
+    def result(self) -> bool:
+        """Whether the line has a result other than a metric, of which some have a digit in their name."""
+        found = any(SIEVE[name].search(self.body) for name in ("pairs", "saved"))
+        return found or any(_REGEXES[name].match(self.body) for name in ("row", "cell"))
 
     @cached_property
     def counter(self) -> tuple[str, list[slice]] | None:
@@ -230,10 +241,8 @@ def _one_grows(rows: Sequence[tuple[int, list[int]]]) -> bool:
 
 def result(body: str) -> bool:
     """Whether a line has a result: a score, a row of a table of scores, or the path of an output."""
-    if is_summary(body) or SIEVE["no-result"].search(body) or _REGEXES["setting"].match(body):
-        return False
-    found = any(SIEVE[name].search(body) for name in ("metric", "pairs", "saved"))
-    return found or any(_REGEXES[name].match(body) for name in ("row", "cell"))
+    shared = look(body)
+    return not shared.no_result and (shared.result or SIEVE["metric"].search(body) is not None)
 
 
 # ── complaints ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -317,19 +326,22 @@ class Marks:
 
     def picked(self) -> set[int]:
         """The offsets of the first and the last lines of each kind."""
+        by_mark = dict[int, list[int]]()
+        for place in self.places:
+            by_mark.setdefault(place & NUMBER, []).append(place >> SHIFT)
         found: set[int] = set()
         for mark, first, last in PICKED:
-            marked = [place >> SHIFT for place in self.places if place & mark]
+            marked = sorted(chain.from_iterable(places for marks, places in by_mark.items() if marks & mark))
             found.update(self._starts(marked, first), self._starts(reversed(marked), last))
         return found
 
     def _starts(self, places: Iterable[int], most: int) -> dict[int, None]:
         """The offsets of the lines of some places, each once."""
         found: dict[int, None] = {}
-        for place in islice(places, 64):
+        for place in islice(places, 64 if most else 0):
+            found[self.data.rfind(b"\n", 0, place) + 1] = None
             if len(found) == most:
                 break
-            found[self.data.rfind(b"\n", 0, place) + 1] = None
         return found
 
 
