@@ -69,7 +69,7 @@ class Sieve:
         if not (text.isascii() and text.isprintable()):
             return _EVERY
         gates, found = self._gates
-        engine = scan.own_engine(self, lambda: [Signature(gate[:80], gate, gate) for _, gate in gates], prefer="re2")
+        engine = scan.own_engine(self, lambda: [Signature(gate[:80], gate) for _, gate in gates], prefer="re2")
         for hit in engine.find(text.encode("ascii")):
             found |= gates[hit & NUMBER][0]
         return found
