@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import HEIGHT, Claim
+from postmortem.diagnose.grouped import grouped
 from postmortem.model import Role
 
 
@@ -33,8 +35,12 @@ class View:
         """Ranks that waited until a timeout."""
         return self.case.ranks_of(c.event for c in self.claims if c.tells("wait"))
 
+    @cached_property
+    def by_role(self) -> Mapping[Role, Sequence[tuple[int, Claim]]]:
+        return grouped((c.role, (n, c)) for n, c in enumerate(self.claims))
+
     def numbered(self, *roles: Role) -> Iterable[tuple[int, Claim]]:
-        return ((n, c) for n, c in enumerate(self.claims) if not roles or c.role in roles)
+        return chain.from_iterable(self.by_role.get(role, ()) for role in roles or HEIGHT)
 
 
 Rule = Callable[[View], Iterable[Defeat]]
