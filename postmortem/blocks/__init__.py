@@ -141,16 +141,15 @@ def _applies(pattern: Pattern, source: Source, excerpt: Excerpt) -> bool:
 
 def _pattern_event(excerpt: Excerpt, pattern: Pattern, match: Match) -> Event:
     fields = _captured(match.captures, excerpt.text)
-    if m := _LOCAL_RANK.search(excerpt.text) if "local_rank" not in fields else None:
-        fields["local_rank"] = whole(m[1])
-    line = next(excerpt.following())
-    return excerpt.event("pattern", line, pattern=pattern.id, severity=pattern.severity, fields=fields)
+    if m := _LOCAL_RANK.search(excerpt.text) if "local_rank:" in excerpt.text else None:
+        fields.setdefault("local_rank", whole(m[1]))
+    return excerpt.event("pattern", excerpt.first, pattern=pattern.id, severity=pattern.severity, fields=fields)
 
 
 def _captured(captures: Mapping[str, str], text: str) -> Details:
     """The captures of a pattern. One that contains a part of a secret is extended, so that it can be recognized
     and masked."""
-    if not may_hold(text):
+    if not captures or not may_hold(text):
         return captured(captures)
     found = {}
     for name, value in captures.items():
@@ -233,6 +232,7 @@ class _Decisive:
             for v in p.variants:
                 if kind := v.on or ("warned" if "NCCL WARN" in v.regex else ""):
                     self.variants.setdefault(kind, []).append((p, v.regex))
+        self.kinds = {"fault", "uttered", *self.variants}  # of events with a decisive line
         # a user's own regex has no gate, and a time limit
         self.sieves = {
             kind: Sieve({str(n): regex if shipped(p) else "" for n, (p, regex) in enumerate(variants)})
@@ -272,9 +272,11 @@ _decisive = lru_cache(maxsize=8)(_Decisive)
 
 def _on_events(events: list[Event], library: Library, guard: Guard) -> Iterator[Event]:
     """An event for each pattern that matches the decisive line of an event."""
-    read = _decisive(library).read
+    decisive = _decisive(library)
+    read = decisive.read
     named = {(e.line, e.pattern) for e in events if e.kind == "pattern"}
-    for event in list(events):
+    kinds = decisive.kinds
+    for event in [e for e in events if e.kind in kinds]:
         for kind, text, extra in _readings(event):
             for pattern, captures in read(kind, text):
                 if captures is None:

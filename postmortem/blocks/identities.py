@@ -18,7 +18,6 @@ from postmortem.model.digits import whole
 from postmortem.system import forms
 
 _REGEXES = forms.regexes("blocks/identities")
-_WORDS = ("rank ", "RANK", "Rank ", "rank=", "world", "pid", "torch", "NCCL version", " of ")
 _NUMBERS = {s.name: s.value for s in signal.Signals}
 _PARTS = ("ed", "termination", "exit", "rc", "code", "status", "->", "=>")  # each form of an end has one of these
 
@@ -52,7 +51,7 @@ class End(NamedTuple):
 def learn(facts: Details, body: str) -> None:
     """Add the facts of a line about its writer: rank, size of the job, pid, bus and versions. The first counts;
     two different ranks make the rank unknown."""
-    if not any(word in body for word in _WORDS):
+    if _REGEXES["introduced"].search(body) is None:
         return
     if m := _REGEXES["of"].search(body):
         if facts.setdefault("said_rank", whole(m["rank"])) != whole(m["rank"]):

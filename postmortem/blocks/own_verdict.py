@@ -35,7 +35,7 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
         if last or (paragraph == 2 and _REGEXES["verdict-field"].match(body)):
             last = line.number
     if last:
-        yield excerpt.event(KIND, next(excerpt.following()), end=last)
+        yield excerpt.event(KIND, excerpt.first, end=last)
 
 
 def without(events: list[Event]) -> list[Event]:

@@ -208,6 +208,8 @@ def _kind(body: str) -> str:
 
 def series(bodies: Sequence[str]) -> int | None:
     """The last line of a kind with a number that grows in each: `| timesteps | 4096 |`, `[00012] tr 0.31`."""
+    if len(bodies) < ENOUGH:
+        return None
     kinds: dict[str, list[tuple[int, list[int]]]] = {}
     for i, body in enumerate(bodies):
         if not _is_no_work(body):
@@ -218,6 +220,8 @@ def series(bodies: Sequence[str]) -> int | None:
 
 def rounds(bodies: Sequence[str]) -> int | None:
     """The last line of a loop that repeats a few lines, none of them an error."""
+    if len(bodies) < 2 * ENOUGH:
+        return None
     kinds = list(map(_kind, bodies))
     often = {kind for kind, n in Counter(kinds).items() if n >= ENOUGH and sum(map(str.isalpha, kind)) > ENOUGH}
     turns = [i for i, kind in enumerate(kinds) if kind in often]
@@ -326,13 +330,16 @@ class Marks:
 
     def picked(self) -> set[int]:
         """The offsets of the first and the last lines of each kind."""
+        if not self.places:
+            return set()
         by_mark = dict[int, list[int]]()
         for place in self.places:
             by_mark.setdefault(place & NUMBER, []).append(place >> SHIFT)
         found: set[int] = set()
         for mark, first, last in PICKED:
             marked = sorted(chain.from_iterable(places for marks, places in by_mark.items() if marks & mark))
-            found.update(self._starts(marked, first), self._starts(reversed(marked), last))
+            if marked:
+                found.update(self._starts(marked, first), self._starts(reversed(marked), last))
         return found
 
     def _starts(self, places: Iterable[int], most: int) -> dict[int, None]:

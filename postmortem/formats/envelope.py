@@ -68,7 +68,9 @@ def clean(text: str) -> str:
 @lru_cache(maxsize=1024)  # the contexts of two hits share lines
 def peel(text: str, style: Style = Style()) -> Envelope:
     """Remove all prefixes of a line. Never raises; what is not a prefix stays in `body`."""
-    number, facts, text = marks.read(clean(text))
+    number, facts = None, marks.NOTHING
+    if text.startswith(marks.MARK) or "\x1b" in text or "\0" in text:
+        number, facts, text = marks.read(clean(text))
     found = None
     if text.startswith("{") and text.rstrip().endswith("}") and len(text) < 65536:
         found = _json_line(text, style)
@@ -148,11 +150,12 @@ class _Places(NamedTuple):
             values[1] = tuple([text[place] for place in self.key])
         for number, read, place in self.parts:
             values[number] = read(text[place])
-        return Envelope._make(values)
+        return _new(Envelope, values)
 
 
 _FIELDS = {name: number for number, name in enumerate(Envelope._fields)}
 _UNKNOWN = list(Envelope(""))
+_new = tuple.__new__  # what `Envelope._make` calls
 
 
 class _Peeler:
