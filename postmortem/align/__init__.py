@@ -166,7 +166,8 @@ def _display_order(rows: pd.DataFrame) -> Array:
     files, moments = source[order], time[order]
     back = (files[1:] == files[:-1]) & (moments[1:] < moments[:-1])
     found = np.unique(files[1:][back])
-    for first, end in zip(np.searchsorted(files, found), np.searchsorted(files, found, "right"), strict=True):
+    bounds: Array = np.searchsorted(files, [found, found + 1])
+    for first, end in bounds.T.tolist():
         reached = -_LAST
         for i in order[first:end].tolist():
             if time[i] < reached <= time[i] + IN_ORDER:

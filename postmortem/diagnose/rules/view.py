@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
+from typing import get_args
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import HEIGHT, Claim
@@ -40,9 +41,10 @@ class View:
         return grouped((c.role, (n, c)) for n, c in enumerate(self.claims))
 
     def numbered(self, *roles: Role) -> Iterable[tuple[int, Claim]]:
-        return chain.from_iterable(self.by_role.get(role, ()) for role in roles or HEIGHT)
+        return chain.from_iterable(self.by_role.get(role, ()) for role in roles or ROLES)
 
 
+ROLES: tuple[Role, ...] = get_args(Role)
 Rule = Callable[[View], Iterable[Defeat]]
 
 
