@@ -101,7 +101,7 @@ def parse(
         guard.note("the log ends in a block of NUL bytes, as after a host that lost power")
     events = own_verdict.without(events)
     events = guard.call(events, lambda: _together(events, library, guard))
-    return sorted(events, key=lambda e: (e.line, e.kind, e.pattern or ""))
+    return sorted(events, key=lambda e: (e.where.line or 0, e.kind, e.pattern or ""))
 
 
 def _style(scanned: Scanned, lines: int) -> Style:
@@ -180,6 +180,8 @@ def _together(events: list[Event], library: Library, guard: Guard) -> list[Event
 
 def _one_exception_per_line(events: list[Event]) -> list[Event]:
     """The events without exceptions that the block of a traceback found too."""
+    if not [e for e in events if e.fields.get("headless")]:
+        return events
     seen = {e.where.line for e in events if e.kind == "exception" and not e.fields.get("headless")}
     out = []
     for e in sorted(events, key=lambda e: e.kind == "uttered"):

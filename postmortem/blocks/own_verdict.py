@@ -41,4 +41,4 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
 def without(events: list[Event]) -> list[Event]:
     """The events outside of our own verdicts."""
     spans = [(e.line, e.where.end_line or 0) for e in events if e.kind == KIND]
-    return [e for e in events if not any(a <= e.line <= b for a, b in spans)]
+    return [e for e in events if not any(a <= e.line <= b for a, b in spans)] if spans else events

@@ -149,10 +149,10 @@ def _framer(text: str) -> Framer | None:
     if len(lines) < 2 and start not in ("{", "["):
         return None
     framer: Framer | None = None
-    if start in ("{", "[") or any(line.startswith('{"') for line in lines[:FIRST]):
+    if start in ("{", "[") or [line for line in lines[:FIRST] if line[:2] == '{"']:
         framer = _json(text, lines)
     framer = framer or (framing.logfmt if framing.is_logfmt(lines) else None)
-    if framer is None and any(" std" in line for line in lines[:FIRST]) and framing.is_cut_by_cri(_lines(text)):
+    if framer is None and [line for line in lines[:FIRST] if " std" in line] and framing.is_cut_by_cri(_lines(text)):
         framer = framing.cri
     framer = framer or framing.table(lines)
     if framer is None:
