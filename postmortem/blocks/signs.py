@@ -227,7 +227,10 @@ def rounds(bodies: Sequence[str]) -> int | None:
     turns = [i for i, kind in enumerate(kinds) if kind in often]
     if len(turns) * 5 < len(bodies) * 3 or len(turns) < 2 * ENOUGH:
         return None
-    if any(look(body).no_news or _is_code(look(body), body) or SIEVE["trying"].search(body) or troubled(body) for body in bodies):
+    if any(
+        look(body).no_news or _is_code(look(body), body) or SIEVE["trying"].search(body) or troubled(body)
+        for body in bodies
+    ):
         return None
     return turns[-1]
 

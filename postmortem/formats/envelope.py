@@ -244,7 +244,9 @@ class _Peeler:
             self.learn("writer", *m.span(row["writer"]))
         if tag := groups.get("tag"):
             self.learn_rank(*m.span("tag"))
-            self.fields.setdefault(*(("kernel", True) if tag == "kernel" else ("program", (str, slice(*m.span("tag"))))))
+            self.fields.setdefault(
+                *(("kernel", True) if tag == "kernel" else ("program", (str, slice(*m.span("tag")))))
+            )
         for field, value in groups.items():
             if value is not None and field in _NUMBERS:
                 self.learn(field, *m.span(field), whole if _NUMBERS[field] else str)
@@ -267,9 +269,9 @@ class _Peeler:
         body = self.text[self.at :]
         head = body[:160]
         fields, style = self.fields, self.style
-        if "rank" not in fields and "rank" in head.lower():
-            if m := next((m for form in _IN_TEXT if (m := form.search(head))), None):
-                self.learn("rank", self.at + m.start(1), self.at + m.end(1), whole)
+        ranked = "rank" not in fields and "rank" in head.lower()
+        if ranked and (m := next((m for form in _IN_TEXT if (m := form.search(head))), None)):
+            self.learn("rank", self.at + m.start(1), self.at + m.end(1), whole)
         if "rank" not in fields and style.column and (m := COLUMNS[style.column].match(self.text)):
             self.learn("rank", *m.span(1), whole)
         nameless = style.word and "rank" not in fields and "writer" not in fields

@@ -71,7 +71,11 @@ def _objects(head: Head) -> bool:
 
 
 def _launcher(head: Head) -> bool:
-    return b"torch" in head.text and any(literal in head.text for literal in _LAUNCHER) and _HEADS["launcher"].search(head.text) is not None
+    return (
+        b"torch" in head.text
+        and any(literal in head.text for literal in _LAUNCHER)
+        and _HEADS["launcher"].search(head.text) is not None
+    )
 
 
 def _containers(head: Head) -> bool:
