@@ -72,7 +72,7 @@ def reported(event: Event) -> Ending | None:
     """The end that a line reports, by the signal or the code that it names."""
     named = event.fields.get("signal", "").lower().removeprefix("sig")
     if named:
-        signal = _WORDS.get(named) or (number(named) if number(named) in (*_KINDS, 1, 2, 15) else None)
+        signal = _WORDS.get(named) or (number(named) if number(named) in (*_KINDS, 15) else None)
         return of(-signal, event) if signal else None
     code = event.fields.get("exitcode")
     return None if code is None else of(code, event)
