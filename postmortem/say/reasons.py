@@ -85,8 +85,11 @@ def _joins(solution: Solution, root: Claim) -> Iterator[str]:
 
 
 def _effects(solution: Solution, root: Claim) -> Iterator[str]:
+    listed_in = root.events if root.strength in ("compared", "silent") and not solution.ranks else ()
+    compared = solution.case.ranks_of(listed_in)  # the headline has them
     for ranks, verb in solution.victims.by_fate():
-        yield f"{capital(ranks_text(ranks))} {verb}."
+        if not compared >= set(ranks):
+            yield f"{capital(ranks_text(ranks))} {verb}."
     other = order.first_elsewhere(root, (link.effect for link in solution.account.links))
     if other is not None:
         where = (other.first or other.event).where
