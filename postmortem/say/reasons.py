@@ -35,6 +35,7 @@ def because(solution: Solution, proof: str) -> list[str]:
     root = solution.root
     found = [
         *_proof(root, proof),
+        *_raised_again(solution, root),
         *accounts.other_attempts(solution),
         *_comparisons(solution, root),
         *_joins(solution, root),
@@ -61,6 +62,17 @@ def _proof(root: Claim, proof: str) -> Iterator[str]:
         yield sentence(root.because)
     if root.guess:
         yield GUESS
+
+
+def _raised_again(solution: Solution, root: Claim) -> Iterator[str]:
+    """The exception that the program raised from the root's, as it may name the file or the service."""
+    case, e, outer = solution.case, root.event, None
+    for x in case.by_source[e.where.source] if e.fields.get("chained") else ():
+        chained = (outer or e).fields.get("chained")
+        if chained and x.kind == "exception" and x.below(outer or e) and case.rank_of(x) == case.rank_of(e):
+            outer = x
+    if outer is not None and not outer.fields.get("wrapper"):
+        yield f"It was raised again as `{cut(gist(outer.fields.get('line') or outer.text), 160)}` ({outer.where})."
 
 
 def _comparisons(solution: Solution, root: Claim) -> Iterator[str]:
