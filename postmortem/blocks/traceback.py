@@ -76,7 +76,8 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
         _take_own_exception(excerpt, reading)
         yield _event(excerpt, reading)
     elif reading.open and excerpt.to_the_end(OPENER.after):
-        yield excerpt.event("cut", excerpt.first, fields={"opened": excerpt.number})
+        ignored: Details = {"ignored": True} if excerpt.handled("", excerpt.number) == "ignored" else {}
+        yield excerpt.event("cut", excerpt.first, fields={"opened": excerpt.number, **ignored})
 
 
 def _take_own_exception(excerpt: Excerpt, reading: _Reading) -> None:

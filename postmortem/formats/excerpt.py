@@ -155,7 +155,7 @@ class Excerpt:
         `logged` where a logger wrote it, or where the line below the last one continues the work or repeats the
         message (optuna, study/_optimize.py); else empty."""
         for above in islice(self.preceding(), 2):
-            if _REGEXES["ignored"].match(above.envelope.body):
+            if _REGEXES["ignored"].search(above.envelope.body):
                 return "ignored"
             # where a collector stamps each line, only a logger's own stamp and level count
             text = above.envelope.body if self.envelope.stamp is not None else above.text
