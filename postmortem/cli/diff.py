@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from postmortem.cli import writing
 from postmortem.cli.options import Anonymise, AnonymiseMap, PatternFolders, Quiet
-from postmortem.errors import UsageError
 from postmortem.system import output
 from postmortem.system.arguments import folder
 
@@ -45,9 +45,9 @@ def diff(
     target = None if out in (None, "-") else Path(str(out))
     chosen = form or _by_name(target)
     if target is not None:
-        _check(target, (a, b))
+        output.check_target(target, (a, b))
     if anonymise_map:
-        output.check_key(anonymise_map, target, (a, b))
+        output.check_target(anonymise_map, [a, b, *filter(None, [target])], "--anonymize-map")
     from postmortem.fleet.diff import run
     from postmortem.fleet.diff.comparison import compared
     from postmortem.report.difference import render
@@ -74,10 +74,4 @@ def _by_name(target: Path | None) -> str:
     if target is None:
         return Form.terminal
     suffix = target.suffix.lstrip(".")
-    return suffix if suffix in Form.__members__ else Form.html
-
-
-def _check(target: Path, paths: tuple[str, str]) -> None:
-    output.check_target(target)
-    if target.is_file() and any(Path(path).is_file() and target.samefile(path) for path in paths):
-        raise UsageError(f"--output {target} would overwrite an input", "name another file")
+    return suffix if suffix in Form.__members__ else writing.html(target)
