@@ -10,11 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from postmortem.align import Timeline
 from postmortem.diagnose import blame, liveness
 from postmortem.diagnose.case import Case, moment
-from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.processes import Process
 from postmortem.diagnose.solution import Solution
 from postmortem.diagnose.wording import capital, iso, listed
-from postmortem.model import Clock, Event, RankState, Source
+from postmortem.model import Clock, Event, Pattern, RankState, Source
 from postmortem.model.contract import incident as contract
 from postmortem.model.contract import processes as rows
 from postmortem.model.contract.verdict import Attempt
@@ -25,6 +24,7 @@ MOST_RANKS, MOST_PROCESSES = 20_000, 1_024
 MOST_ATTEMPTS, NAMED = 200, 64  # and ranks or hosts of one
 OTHERS = 3  # attempts that failed differently and are mentioned
 OPENING = ("identity", "anew", "pid")
+Symptom = tuple[Pattern, Event]
 TIMES = ("once", "twice", "three times", "four times", "five times", "six times")
 
 
@@ -82,17 +82,18 @@ def ranks(solution: Solution, collectives: Mapping[int, str]) -> list[contract.R
     ]
 
 
-def _symptoms(solution: Solution) -> dict[int, Claim]:
-    """The complaint of each rank, loud ones before the report of a stop."""
-    found: dict[int, Claim] = {}
+def _symptoms(solution: Solution) -> dict[int, Symptom]:
+    """The complaint of each rank and the line of its own, loud ones before the report of a stop."""
+    found: dict[int, Symptom] = {}
     for c in sorted(solution.claims, key=lambda c: c.pattern.severity not in LOUD):
         if c.role == "symptom":
-            for rank in c.ranks or solution.case.ranks_of(c.events):
-                found.setdefault(rank, c)
+            own = {rank: e for e in reversed(c.events) if (rank := solution.case.rank_of(e)) is not None}
+            for rank in c.ranks or own:
+                found.setdefault(rank, (c.pattern, own.get(rank, c.event)))
     return found
 
 
-def _rank(solution: Solution, p: Process, rank: int, symptom: Claim | None, last: str | None) -> contract.Rank:
+def _rank(solution: Solution, p: Process, rank: int, symptom: Symptom | None, last: str | None) -> contract.Rank:
     state, why = _state(solution, p, rank, symptom)
     end = p.end.short if p.end else None
     return {
@@ -105,19 +106,19 @@ def _rank(solution: Solution, p: Process, rank: int, symptom: Claim | None, last
         "last_collective": last,
         "last_line": _line(p.last_line) if p.last_line else None,
         "why": why,
-        "group": f"{state}:{symptom.pattern.id if symptom else ''}:{end or ''}",
+        "group": f"{state}:{symptom[0].id if symptom else ''}:{end or ''}",
     }
 
 
-def _state(solution: Solution, p: Process, rank: int, symptom: Claim | None) -> tuple[RankState, str]:
+def _state(solution: Solution, p: Process, rank: int, symptom: Symptom | None) -> tuple[RankState, str]:
     if rank in solution.ranks and solution.root is not None:
         root = solution.root
         if root.strength == "ended" and len(solution.ranks) > 1 and p.end is not None:
             return "cause", f"the launcher reported {p.end} for rank {rank}"
         return "cause", root.because or root.pattern.title
     if symptom is not None:
-        own = next((e for e in symptom.events if solution.case.rank_of(e) == rank), symptom.event)
-        return "victim", f"{symptom.pattern.title} ({own.where})"
+        pattern, own = symptom
+        return "victim", f"{pattern.title} ({own.where})"
     if p.end is not None and p.end.signal == "SIGTERM":
         return "victim", "stopped by the launcher with SIGTERM after another rank had failed"
     if p.finished or (p.end is not None and p.end.kind == "clean"):
