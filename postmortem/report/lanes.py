@@ -68,11 +68,8 @@ class Picture:
 
 def picture(document: view.Document, rows: Iterable[Row]) -> Picture | None:
     """Choose the lanes and the window; return None for fewer than two moments: a dot is no picture."""
-    first, culprit = decisive(document)
-    every = [
-        row._replace(rank=culprit) if row.rank is None and row.place == first and row.severity != "info" else row
-        for row in rows
-    ]
+    first, _ = decisive(document)
+    every = owned(document, rows)
     timed, outside = inside(document, [row for row in every if math.isfinite(row.time)])
     if all(row.time == timed[0].time for row in timed):
         return None
@@ -169,6 +166,19 @@ def _window(timed: Sequence[Row], whole: Span, zero: float | None, cited: list[f
             start, end = max(start, first - pad), min(end, last + pad)
     pad = max((end - start) * 0.02, 0.05)
     return start - pad, end + pad
+
+
+def owned(document: view.Document, rows: Iterable[Row]) -> list[Row]:
+    """Return the rows with the rank of the decisive line, and with the host of a rank where a line of it names none."""
+    rows = list(rows)
+    first, culprit = decisive(document)
+    hosts: dict[int | None, set[str]] = {}
+    for row in rows:
+        if row.host:
+            hosts.setdefault(row.rank, set()).add(row.host)
+    one = {rank: found.pop() for rank, found in hosts.items() if rank is not None and len(found) == 1}
+    rows = [row._replace(rank=culprit) if row.rank is None and row.place == first else row for row in rows]
+    return [row if row.host or row.rank not in one else row._replace(host=one[row.rank]) for row in rows]
 
 
 def decisive(document: view.Document) -> tuple[Place, int | None]:

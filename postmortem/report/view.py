@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from postmortem.library.titles import entitled
 from postmortem.model.vocabulary import NO_LOGS, WINDOW
-from postmortem.report import text, title
+from postmortem.report import text
 from postmortem.report.labels import ACTIONS, CATEGORIES, CONFIDENCE
 
 if TYPE_CHECKING:
@@ -145,10 +145,9 @@ def headline(document: Document) -> str:
 
 
 def lead(document: Document) -> tuple[str, str]:
-    """Return the headline as a title, with the zone and date of its time, and what follows below it, if anything."""
-    cited = rows(part(document, "verdict").get("evidence"))
-    days = {time[:5]: day for day, time in (text.day_and_time(item.get("time")) for item in reversed(cited))}
-    return title.split(headline(document), days)
+    """Return the title of the verdict and the rest of its headline; the headline alone where there is no title."""
+    title, rest = (text.sentence(known(part(document, "verdict").get(name)), 600) for name in ("title", "rest"))
+    return (title, rest) if title else (headline(document), "")
 
 
 def category(document: Document) -> str:
@@ -304,8 +303,10 @@ def story(document: Document) -> tuple[list[Step], list[Step]]:
 
 def _place(step: Step, cause: Step) -> float:
     """Return the time of a step; not before the cause unless it is surely earlier."""
-    surely = step.at + step.sigma < cause.at - cause.sigma
-    return step.at if surely or cause.at == math.inf else max(step.at, cause.at)
+    if cause.at == math.inf:
+        return -math.inf if step is cause and cause.role == "cause" else step.at
+    surely = step.at + 2 * step.sigma < cause.at - 2 * cause.sigma
+    return step.at if surely else max(step.at, cause.at)
 
 
 def once(found: Sequence[Proof]) -> list[Proof]:
