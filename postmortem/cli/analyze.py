@@ -101,7 +101,7 @@ def analyze(
         "job": job,
         "job_name": job_name or (None if anonymise or anonymise_map else folder_of(paths)),
         **window(since, until),
-        "patterns": tuple(map(folder, folders or ())),
+        "patterns": tuple(folders or ()),
         "baseline": folder(baseline) if baseline else None,
         "redact": not no_redact,
     }

@@ -12,7 +12,6 @@ import typer
 from postmortem.cli import writing
 from postmortem.cli.options import Anonymise, AnonymiseMap, PatternFolders, Quiet
 from postmortem.system import output
-from postmortem.system.arguments import folder
 
 DIFFERENT = 13  # exit code of --exit-code for runs that differ
 
@@ -55,7 +54,7 @@ def diff(
 
     pool.tune()
     with output.progress_bar(quiet) as progress:
-        pair = run.both(a, b, tuple(map(folder, folders or ())), progress)
+        pair = run.both(a, b, tuple(folders or ()), progress)
         found = compared(*pair)
     if anonymise or anonymise_map:
         from postmortem.report import anonymous

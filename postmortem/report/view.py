@@ -24,7 +24,7 @@ Document = Mapping[str, Any]
 STATES = ("cause", "silent", "unknown", "victim", "healthy")  # the odd ones first
 LOOKS = {"cause": "cause", "symptom": "victim", "confirms": "confirms", "context": "unknown"}
 MAX_CONTEXT = 5
-STORY, CONFIRMING = 5, 1  # steps to show, and confirmations among them before the symptoms
+STORY, CONFIRMING = 5, 1  # steps to show, and confirmations of a cause among them
 ECHO = "only reports another process's failure."
 SPANS = 8  # of a list of ranks; a fold has the whole list
 
@@ -291,12 +291,14 @@ def _step(item: dict[str, Any], found: list[Proof], places: Mapping[str, str], h
 
 def story(document: Document) -> tuple[list[Step], list[Step]]:
     """Return the steps to show, in the order of time, and the others: the cause, its strongest confirmations and
-    symptoms. A report that names another process's failure adds nothing."""
+    symptoms. A report of another process's failure adds nothing, nor does another reading of the cause's line."""
     found = [step for step in steps(document) if not step.because.endswith(ECHO)]
+    lines = {proof.index for step in found if step.role == "cause" for proof in step.proofs}
+    found = [s for s in found if s.role == "cause" or not s.proofs or s.proofs[0].index not in lines]
     groups = {role: [s for s in found if s.role == role] for role in ("cause", "confirms", "symptom")}
     symptoms = sorted(groups["symptom"], key=lambda step: not step.who)
     rest = [step for step in found if step not in groups["cause"] and step not in symptoms]
-    chosen = [*groups["cause"], *rest[:CONFIRMING], *symptoms, *rest[CONFIRMING:]][:STORY]
+    chosen = [*groups["cause"], *rest[:CONFIRMING], *symptoms, *(() if groups["cause"] else rest[CONFIRMING:])][:STORY]
     shown = sorted(chosen, key=lambda step: _place(step, chosen[0]))
     return shown, [step for step in found if step not in shown]
 
