@@ -78,7 +78,8 @@ def test_the_headline_is_the_only_h1_and_the_document_can_be_read_back(name: str
     assert [tag for tag, _ in page.elements].count("h1") == 1
     title = view.lead(case.document)[0]
     assert page.inside["title"].partition(" · job")[0] == title
-    assert page.inside["headline"] and title.startswith(page.inside["headline"])  # up to the date, an element of its own
+    # up to the date, which is an element of its own
+    assert page.inside["headline"] and title.startswith(page.inside["headline"])
     assert json.loads(page.inside["postmortem-incident"]) == case.document
     assert json.loads(page.inside["postmortem-markdown"])["text"] == report.render_markdown(case)
     assert report.render_html(case) == report.render_html(load(name))

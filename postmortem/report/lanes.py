@@ -59,7 +59,6 @@ class Picture:
     start: float
     end: float
     whole: Span
-    overview: tuple[tuple[float, str], ...]
     zero: float | None
     slack: float
     events: int
@@ -87,7 +86,7 @@ def picture(document: view.Document, rows: Iterable[Row]) -> Picture | None:
         f"{undrawn} lanes without anything worse than these are not drawn." if undrawn > 0 else "",
         outside,
         f"{text.plural(unplaced, 'event')} could not be placed in time." if unplaced else "",
-        f"The window holds {len(shown):,} of {len(timed):,} events; the strip above shows where it lies in the job."
+        f"The window holds {len(shown):,} of {len(timed):,} events of a job of {text.seconds(whole[1] - whole[0])}."
         if len(timed) > len(shown)
         else "",
     ]
@@ -96,7 +95,6 @@ def picture(document: view.Document, rows: Iterable[Row]) -> Picture | None:
         start=start,
         end=end,
         whole=whole,
-        overview=_overview(timed, whole),
         zero=zero,
         slack=slack(document),
         events=len(shown),
@@ -190,16 +188,6 @@ def decisive(document: view.Document) -> tuple[Place, int | None]:
         return ("", None), None
     place = (view.known(evidence[0].get("source")), view.whole(evidence[0].get("line")))
     return place, ranks[0] if len(ranks) == 1 and evidence[0].get("rank") in (None, ranks[0]) else None
-
-
-def _overview(timed: list[Row], whole: Span) -> tuple[tuple[float, str], ...]:
-    """Return the worst severity in each bin of the job: (share of its length, severity)."""
-    start, length = whole[0], max(whole[1] - whole[0], 1e-6)
-    worst: dict[int, str] = {}
-    for severity in SEVERITIES:
-        shares = {(row.time - start) / length for row in timed if row.severity == severity}
-        worst |= dict.fromkeys((min(int(share * BINS), BINS - 1) for share in shares), severity)
-    return tuple((place / BINS, severity) for place, severity in sorted(worst.items()))
 
 
 # ── lanes ───────────────────────────────────────────────────────────────────────────────────────────────────────
