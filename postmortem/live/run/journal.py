@@ -6,6 +6,7 @@ even if the wrapper is killed. `docs/how-to/run.md` lists the other files of the
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -17,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 RUNS = "postmortem-runs"
+MOST = 1 << 26  # bytes of a journal, in which every process that a signal kills has a line
 JOURNAL = "run.jsonl"
 REPORT = "report.html"
 _LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"
@@ -68,6 +70,8 @@ class Journal:
         if self._file >= 0:
             record = {"time": stamp(time.time()), "host": self.host, "event": event, "message": message}
             try:
+                if os.fstat(self._file).st_size > MOST:
+                    raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
                 os.write(self._file, (json.dumps(record | dict(facts or {})) + "\n").encode("ascii"))
             except OSError as error:
                 self.close()

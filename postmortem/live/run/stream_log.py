@@ -19,7 +19,7 @@ from postmortem.live.run.journal import print_line, stamp
 MOST = 1 << 28  # bytes of both streams
 PART = MOST // 6
 RESERVE = 1 << 28  # free bytes; on a small disk a part of it:
-SHARE = 20
+SHARE = 2
 LOOK_S = 0.1  # between two looks at the disk
 
 
