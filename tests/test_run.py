@@ -21,6 +21,7 @@ from gathered import tool
 from run_jobs import SLEEPER, alive, environment, journal, messages, run, run_folder, start, wait_for, wrapped
 
 from conftest import needs
+from postmortem.live.run import journal as journal_of_run
 from postmortem.live.run import rank_logs, stream_log, switches
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="`postmortem run` is for Linux")
@@ -341,7 +342,7 @@ def test_nothing_is_kept_while_the_disk_has_little_room(
     monkeypatch.setattr(stream_log, "LOOK_S", 0)
     log = stream_log.StreamLog(tmp_path, "stdout")
     for share, piece in ((20, b"one\ntw"), (1, b"o\nthree\n"), (1, b"four\n"), (20, b"five\n")):
-        monkeypatch.setattr(stream_log, "SHARE", share)
+        monkeypatch.setattr(journal_of_run, "SHARE", share)
         monkeypatch.setattr(stream_log, "RESERVE", 1 << (60 if share == 1 else 12))
         log.save(piece)
     text = (tmp_path / "stdout.log").read_text()

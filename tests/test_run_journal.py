@@ -66,7 +66,7 @@ def test_the_journal_is_bounded(
     for _ in range(4):
         own.write("end", "helper 17 (sh) killed by SIGKILL", {"pid": 17})
     assert (tmp_path / "run.jsonl").read_text().count("\n") == 1
-    assert capsys.readouterr().err == "postmortem: run.jsonl ends here: File too large\n"
+    assert capsys.readouterr().err == "postmortem: run.jsonl is not complete: File too large\n"
 
 
 @pytest.mark.parametrize("kind", ["console", "kernel", "json-lines"])

@@ -20,7 +20,8 @@ try:
         fill.joinpath(f"{number}").write_bytes(b"x" * 4096 * (disk == "full"))
         number += 1
 except OSError:
-    pass
+    for file in list(fill.iterdir())[:3]:  # what is left is the job's
+        file.unlink()
 ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # processes that the job leaves are our children
 job = subprocess.Popen(words, cwd=work, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 out, err = (text.decode("latin1") for text in job.communicate(b"typed\nmore\n", timeout=90))
