@@ -183,6 +183,7 @@ def test_every_output_renders_a_document_without_values() -> None:
         {},
         {"verdict": {"outcome": "undetermined", "headline": headline}},
         dict.fromkeys(full),
+        {"processes": [{"first_seen": "2026-11-20T21:13:48Z"}]},
         {key: [dict.fromkeys(i) for i in value] if isinstance(value, list) else value for key, value in full.items()},
     ]
     for document in thin:
@@ -200,14 +201,14 @@ def shapes(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["brief", "terminal", "verbose", "markdown"])
+@pytest.mark.parametrize("name", ["brief", "terminal", "verbose", "markdown", "github"])
 def test_no_output_trusts_the_types_of_a_document(name: str) -> None:
     """Anyone may have written a report that is shown again."""
     document = json.loads(report.render_json(load("oom")))
     for path in shapes(document):
         part = reduce(lambda value, key: value[key], path[:-1], document)
         usual = part[path[-1]]
-        for wrong in ([], "x", {"a": [{}]}, 10**30, float("inf"), [None]):
+        for wrong in ([], "x", "0001-01-01T00:00:00+09:00", {"a": [{}]}, 10**400, float("inf"), [None]):
             part[path[-1]] = wrong
             assert getattr(report, f"render_{name}")(Case(document)), (path, wrong)
         part[path[-1]] = usual

@@ -65,8 +65,8 @@ def _parts(solution: Solution, limit: int, dated: bool = False) -> tuple[str, st
 
 def _failure(solution: Solution, root: Claim, time: str, limit: int) -> tuple[str, str]:
     if root.strength == "suffered":
-        text, effects = _suffered(solution, root, limit)
-        return f"{text}{time}, and the cause is not in these logs", effects
+        text, effects = _suffered(solution, root, time, limit)
+        return f"{text}, and the cause is not in these logs", effects
     first, rest = _sentence(solution, root, time, limit)
     if not (ELSEWHERE in first and solution.victims.timed_out):
         return first, "; ".join(filter(None, (rest, _effects(solution.victims, first + rest))))
@@ -86,7 +86,7 @@ def in_short(solution: Solution) -> str:
     root = solution.root
     if root is None:
         return _rootless(solution)
-    parts = _suffered(solution, root) if root.strength == "suffered" else _sentence(solution, root, "")
+    parts = _suffered(solution, root, "") if root.strength == "suffered" else _sentence(solution, root, "")
     return f"{'; '.join(filter(None, parts))}."
 
 
@@ -256,15 +256,15 @@ def _finished(case: Case) -> str:
     return "; no end of the run was found" if case.open_ended else ""
 
 
-def _suffered(solution: Solution, root: Claim, limit: int = LIMITS[0]) -> tuple[str, str]:
+def _suffered(solution: Solution, root: Claim, time: str, limit: int = LIMITS[0]) -> tuple[str, str]:
     """The effects on the ranks, where they complain about each other; else the line that represents the failure, and
     the effects."""
-    victims = _victims(solution)
-    if victims and root.pattern.category in (*OF_PEERS, "network"):
-        return capital("; ".join(victims)), ""
+    if (solution.victims.timed_out or solution.victims.lost) and root.pattern.category in (*OF_PEERS, "network"):
+        first, *others = _victims(solution)
+        return capital("; ".join((first + time, *others))), ""
     detail = _detail(root) if limit == LIMITS[0] else ""
     text = root.pattern.title.rstrip(".") + (f" ({detail})" if detail else "")
-    return text, _effects(solution.victims, text)
+    return text + time, _effects(solution.victims, text)
 
 
 def _victims(solution: Solution) -> list[str]:
