@@ -52,7 +52,8 @@ def _failure(solution: Solution, root: Claim) -> str:
         text = text.replace(ELSEWHERE, "")
         whom = "it" if len(solution.ranks) == 1 else "them"
         return f"{text}{_effects(solution.victims, text).replace('timed out', f'timed out waiting for {whom}', 1)}."
-    return f"{text}{_effects(solution.victims, text)}."
+    text += _effects(solution.victims, text)
+    return text if text.endswith("…") else f"{text}."
 
 
 def _moment(e: Event) -> tuple[float | None, float]:
@@ -134,7 +135,8 @@ def _parts(case: Case, root: Claim, subject: str, ranks: tuple[int, ...]) -> dic
     e, end = root.event, endings.reported(root.event)
     many = len(ranks) > 1
     done = bool(ranks) and case.finished >= set(ranks) and end is not None and end.kind == "crash"
-    heard = any(x.kind in OWN_LINES for r in ranks for x in case.by_rank.get(r, ()))
+    proofs = {x.where for x in root.events}  # that it ended is none of its own words
+    heard = any(x.kind in OWN_LINES and x.where not in proofs for r in ranks for x in case.by_rank.get(r, ()))
     heard &= all(case.rank_of(x) is not None for x in case.of_kind("stack"))  # else one may be the reason
     return {
         "who": subject or (f"A process on {root.hosts[0]}" if len(root.hosts) == 1 else "A process"),
@@ -191,12 +193,10 @@ def _quoted(text: str, bare: bool = True) -> str:
     if len(shown) <= LIMIT:
         return shown.rstrip(".: ")
     clause = max(shown.rfind(mark, LIMIT // 3, LIMIT) for mark in (". ", "; "))
-    if clause > 0:
-        return shown[:clause]
-    shown = cut(shown, LIMIT).rsplit(" ", 1)[0]
+    shown = shown[:clause] if clause > 0 else cut(shown, LIMIT).rsplit(" ", 1)[0]
     while shown.count("(") > shown.count(")") and shown.rfind("(") > LIMIT // 3:
         shown = shown[: shown.rfind("(")]
-    return shown.rstrip(" ,:;(") + "…"
+    return shown.rstrip(" ,:;(") + ("" if clause > 0 else "…")
 
 
 def _effects(victims: Victims, text: str) -> str:
