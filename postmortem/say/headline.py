@@ -161,7 +161,8 @@ def _names(case: Case, root: Claim, subject: str, ranks: tuple[int, ...], limit:
     e, end = root.event, endings.reported(root.event)
     many = len(ranks) > 1
     done = bool(ranks) and case.finished >= set(ranks) and end is not None and end.kind == "crash"
-    heard = any(x.kind in OWN_LINES for r in ranks for x in case.by_rank.get(r, ()))
+    proofs = {x.where for x in root.events}  # that it ended is none of its own words
+    heard = any(x.kind in OWN_LINES and x.where not in proofs for r in ranks for x in case.by_rank.get(r, ()))
     heard &= all(case.rank_of(x) is not None for x in case.of_kind("stack"))  # else one may be the reason
     return {
         "who": subject or (f"A process on {root.hosts[0]}" if len(root.hosts) == 1 else "A process"),
