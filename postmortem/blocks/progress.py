@@ -241,7 +241,7 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
     if finished := _last_completion(writer):
         yield "finished", finished, {"last_word": True} if signs.last_word(finished.envelope.body) else {}
     works = [("count", writer.grew), ("loss", loss), ("answer", writer.answered), ("up", writer.up)]
-    works.append(("result", next((line for line in reversed(last) if signs.result(line.envelope.body)), None)))
+    works.append(("result", next((line for line in _lines_of_results(writer) if signs.result(line.envelope.body)), None)))
     bodies = [line.envelope.body for line in writer.tail] if writer.grew is None else []
     for by, at in (("count", signs.series(bodies)), ("rounds", signs.rounds(bodies))):
         works.append((by, None if at is None else writer.tail[at]))
@@ -255,6 +255,15 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
         shapes = signs.shapes(writer.tail) if most >= LINES else ()
         words: Details = {"words": shapes} if shapes else {}
         yield "line", writer.last, {"last": True, **words, **_error(writer.last)}
+
+
+def _lines_of_results(writer: _Writer) -> list[Line]:
+    """The last lines, and those above the complaints and the library's lines with which a log may end, latest first."""
+    lines = list(writer.tail)
+    last = lines[-RESULT:]
+    while lines and not signs.is_ordinary(lines[-1]):
+        lines.pop()
+    return [*reversed(last), *reversed(lines[-RESULT:])]
 
 
 def _loss(line: Line) -> Details:

@@ -24,13 +24,16 @@ CHAIN = 5  # lines between the tracebacks of a chain
 BATCH = ("scheduler", "kubernetes", "host-memory", "signals")  # families of patterns about the end of a whole job
 # an exception from here on ended a thread or a program; torch raises that of a DataLoader worker anew
 RUNNERS = ("_bootstrap_inner", "_bootstrap", "main", "_worker_loop")
+ENDINGS = ("wait", "exit", "end", "stop", "asks", "forces")
+THREADS = ("_bootstrap_inner", "_feed")  # an exception from here on ends a helper thread, and no process
 OF_RANKS = ("self", "rank", "missing-ranks")
 
 
 def went_on(view: View) -> Iterator[Defeat]:
     """A rank without a reported end that worked or finished below its failure handled it."""
+    guilty = any(c.role == "cause" for c in view.claims) or not all(map(view.case.unharmed, view.case.ends))
     for at, claim in view.numbered():
-        if not _may_be_handled(view.case, claim) or _ended_a_thread(view, claim):
+        if not _may_be_handled(view.case, claim, guilty) or _ended_a_thread(view, claim):
             continue
         anyone = claim.pattern.survivable == "anyone"
         rank = None if anyone else _rank_that_continues(view.case, claim)
@@ -39,20 +42,28 @@ def went_on(view: View) -> Iterator[Defeat]:
             yield Defeat(at, "context", f"the rank continued: `{cut(later.text.strip(), 80)}` at {later.where}")
 
 
-def _may_be_handled(case: Case, claim: Claim) -> bool:
-    """Whether the writer can have lived on: not after its own death, a report on another process, or NaN."""
+def _may_be_handled(case: Case, claim: Claim, guilty: bool) -> bool:
+    """Whether the writer can have lived on: not after its own death, a report on another process, or NaN. A complaint
+    without a rank counts where nothing is known to have failed."""
     e = claim.event
     if claim.speaker in ("kernel", "scheduler", "cluster") or e.source_kind == "kernel":
         return False
     if claim.pattern.survivable == "anyone":
         return True
-    if claim.role != "cause" or claim.pattern.category == "numerics" or claim.pattern.entity not in OF_RANKS:
+    if claim.role != "cause" and (guilty or not _is_plain_complaint(claim)):
+        return False
+    if claim.pattern.category == "numerics" or claim.pattern.entity not in OF_RANKS:
         return False
     if e.fields.get("excepthook") or e.fields.get("reported_by"):
         return False
     # glibc's message on a common console has no rank: the lines below it are the other ranks'
     crashed = claim.pattern.category == "native-crash" and bool(case.ended("crash"))
     return bool(claim.ranks) or not (crashed or claim.pattern.survivable == "never")
+
+
+def _is_plain_complaint(claim: Claim) -> bool:
+    """Whether it is a symptom without a rank that reports neither an end nor a wait until a timeout."""
+    return claim.role == "symptom" and not claim.ranks and not any(map(claim.tells, ENDINGS))
 
 
 def _ended_a_thread(view: View, claim: Claim) -> bool:
@@ -183,7 +194,7 @@ def while_leaving(view: View) -> Iterator[Defeat]:
     """Below the end of a whole run, peers and stores vanish while processes exit."""
     for at, claim, bye in _in_finished_runs(view):
         if claim.role == "cause":
-            may_follow = claim.pattern.category in COMPLAINTS
+            may_follow = claim.pattern.category in COMPLAINTS or _first_function(claim.event) in THREADS
         else:
             may_follow = not any(map(claim.tells, ("end", "exit", "wait")))  # who waits until a timeout is not leaving
         # a rank that died in a collective of the program had not finished: another rank did
