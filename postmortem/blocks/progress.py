@@ -48,6 +48,7 @@ class _Writer:
     last: Line | None = None
     first_step: tuple[Line, int] | None = None
     grew: Line | None = None  # the last line with a count that is larger than before
+    full: bool = False  # in that line a count reached its total
     answered: Line | None = None
     up: Line | None = None  # a server reported that it runs
     counted: dict[str, int] = field(default_factory=dict)
@@ -186,6 +187,7 @@ def _count(writer: _Writer, line: Line) -> None:
         if begins and value <= 1 and len(writer.fell) < ANEW:
             writer.fell.append((line, grew.number if grew else 0))
         if value > before:
+            writer.full = name == f"of {value}" or (writer.full and writer.grew is line)
             writer.grew = line
         if name in writer.counted or len(writer.counted) < COUNTED:
             writer.counted[name] = value
@@ -245,7 +247,9 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
     bodies = [line.envelope.body for line in writer.tail] if writer.grew is None else []
     for by, at in (("count", signs.series(bodies)), ("rounds", signs.rounds(bodies))):
         works.append((by, None if at is None else writer.tail[at]))
-    yield from (("worked", line, Details(by=by)) for by, line in works if line is not None)
+    for by, line in works:
+        if line is not None:
+            yield "worked", line, {"by": by, "full": True} if writer.full and line is writer.grew else {"by": by}
     yield from (("anew", line, Details(grew=grew)) for line, grew in writer.fell)
     yield from (("anew", line, Details(first=True)) for line in writer.anew if len(writer.anew) <= LAUNCHES)
     milestones = (line for line in reversed(writer.milestones) if _MILESTONE.search(line.envelope.body))

@@ -92,6 +92,14 @@ def last_finish(case: Case, source: str) -> Event | None:
     return max(found, key=lambda e: e.line, default=None)
 
 
+def at_its_end(case: Case, e: Event) -> bool:
+    """Whether the writers of its log had nothing left to do before it: the last sign of work above, but for results,
+    is a count that reached its total."""
+    works = [x for x in case.by_source[e.where.source] if x.kind == "worked" and x.fields.get("by") != "result"]
+    last = max(works, key=lambda x: x.line, default=None)
+    return last is not None and e.below(last) and last.fields.get("full", False)
+
+
 def last_line(case: Case, source: str) -> int:
     """The line of the last sign of work or of a finish in a log; 0 where it has none."""
     return max((e.line for e in case.by_source[source] if e.kind in ("worked", "finished")), default=0)

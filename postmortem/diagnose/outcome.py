@@ -23,10 +23,16 @@ def of(case: Case, root: Claim | None, claims: Sequence[Claim]) -> Outcome:
     """The outcome of one attempt: incident, undetermined or healthy."""
     if root is not None:
         unharmed = root.guess and liveness.is_alive(case) and not any(c.role == "symptom" for c in claims)
-        return "undetermined" if unharmed else "incident"
+        return "undetermined" if unharmed or _while_exiting(case, root) else "incident"
     if failed(case, claims) or _half_read(case) or _in_trouble(case, claims):
         return "undetermined"
     return "undetermined" if lacking(case) else "healthy"
+
+
+def _while_exiting(case: Case, root: Claim) -> bool:
+    """Whether all that is known is that a peer was lost below the end of the work, where processes exit one by one."""
+    of_peers = root.strength == "suffered" and root.pattern.category in ("peer-lost", "network")
+    return of_peers and liveness.at_its_end(case, root.event) and all(map(case.unharmed, case.ends))
 
 
 def only_lacks(case: Case, claims: Sequence[Claim]) -> bool:

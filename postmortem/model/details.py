@@ -153,6 +153,7 @@ class Worked(TypedDict, total=False):
     loss: str
     by: str  # count, loss, answer, up, result, rounds
     last_word: bool
+    full: bool  # the count reached its total
     first: bool
     last: bool
     milestone: bool
