@@ -27,6 +27,7 @@ RUNNERS = ("_bootstrap_inner", "_bootstrap", "main", "_worker_loop")
 ENDINGS = ("wait", "exit", "end", "stop", "asks", "forces")
 THREADS = ("_bootstrap_inner", "_feed")  # an exception from here on ends a helper thread, and no process
 OF_RANKS = ("self", "rank", "missing-ranks")
+STOPS = ("external-signal", "scheduler")
 
 
 def went_on(view: View) -> Iterator[Defeat]:
@@ -52,13 +53,19 @@ def _may_be_handled(case: Case, claim: Claim, guilty: bool) -> bool:
         return True
     if claim.role != "cause" and (guilty or not _is_plain_complaint(claim)):
         return False
-    if claim.pattern.category == "numerics" or claim.pattern.entity not in OF_RANKS:
+    if claim.pattern.category == "numerics" or not _is_of_the_job(claim):
         return False
     if e.fields.get("excepthook") or e.fields.get("reported_by"):
         return False
     # glibc's message on a common console has no rank: the lines below it are the other ranks'
     crashed = claim.pattern.category == "native-crash" and bool(case.ended("crash"))
     return bool(claim.ranks) or not (crashed or claim.pattern.survivable == "never")
+
+
+def _is_of_the_job(claim: Claim) -> bool:
+    """Whether it is about the writer or its ranks, or about the whole job, but for a stop: a trap may still write."""
+    whole = claim.pattern.entity == "job" and claim.pattern.category not in STOPS
+    return whole or claim.pattern.entity in OF_RANKS
 
 
 def _is_plain_complaint(claim: Claim) -> bool:
