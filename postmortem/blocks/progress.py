@@ -243,7 +243,9 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
     if finished := _last_completion(writer):
         yield "finished", finished, {"last_word": True} if signs.last_word(finished.envelope.body) else {}
     works = [("count", writer.grew), ("loss", loss), ("answer", writer.answered), ("up", writer.up)]
-    works.append(("result", next((line for line in _lines_of_results(writer) if signs.result(line.envelope.body)), None)))
+    works.append(
+        ("result", next((line for line in _lines_of_results(writer) if signs.result(line.envelope.body)), None))
+    )
     bodies = [line.envelope.body for line in writer.tail] if writer.grew is None else []
     for by, at in (("count", signs.series(bodies)), ("rounds", signs.rounds(bodies))):
         works.append((by, None if at is None else writer.tail[at]))

@@ -74,7 +74,7 @@ def _unknown_notices(case: Case) -> list[Event]:
 
 def failed(case: Case, claims: Sequence[Claim]) -> bool:
     """Whether a line complains, or a rank ended badly."""
-    if any(complains(case, c) for c in claims) and not (case.all_finished and not case.ends):
+    if any(complains(case, c) or _confirms(case, c) for c in claims) and not (case.all_finished and not case.ends):
         return True
     return any(not case.unharmed(r) for r in case.ends)
 
@@ -85,6 +85,12 @@ def complains(case: Case, c: Claim) -> bool:
     last = c.speaker not in OTHERS and c.event.line > liveness.last_line(case, c.event.where.source)  # none at work
     last = last or (bool(c.pattern.if_last and c.because) and waits)
     return c.role == "symptom" and (c.pattern.severity in LOUD or last or _chosen(case, c))
+
+
+def _confirms(case: Case, c: Claim) -> bool:
+    """Whether it confirms a failure of a rank below the last sign of work, of which no other line is left."""
+    loud = c.role == "confirms" and c.pattern.severity in LOUD and c.speaker not in OTHERS
+    return loud and c.event.line > liveness.last_line(case, c.event.where.source)
 
 
 def _chosen(case: Case, c: Claim) -> bool:

@@ -51,9 +51,8 @@ def _may_be_handled(case: Case, claim: Claim, guilty: bool) -> bool:
         return False
     if claim.pattern.survivable == "anyone":
         return True
-    if claim.role != "cause" and (guilty or not _is_plain_complaint(claim)):
-        return False
-    if claim.pattern.category == "numerics" or not _is_of_the_job(claim):
+    of_writer = claim.role == "cause" or (not guilty and _is_plain_complaint(claim))
+    if not of_writer or claim.pattern.category == "numerics" or not _is_of_the_job(claim):
         return False
     if e.fields.get("excepthook") or e.fields.get("reported_by"):
         return False
