@@ -249,9 +249,9 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
     bodies = [line.envelope.body for line in writer.tail] if writer.grew is None else []
     for by, at in (("count", signs.series(bodies)), ("rounds", signs.rounds(bodies))):
         works.append((by, None if at is None else writer.tail[at]))
-    for by, line in works:
-        if line is not None:
-            yield "worked", line, {"by": by, "full": True} if writer.full and line is writer.grew else {"by": by}
+    for by, at_work in works:
+        if at_work is not None:
+            yield "worked", at_work, {"by": by, "full": True} if writer.full and at_work is writer.grew else {"by": by}
     yield from (("anew", line, Details(grew=grew)) for line, grew in writer.fell)
     yield from (("anew", line, Details(first=True)) for line in writer.anew if len(writer.anew) <= LAUNCHES)
     milestones = (line for line in reversed(writer.milestones) if _MILESTONE.search(line.envelope.body))

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice, takewhile
 from typing import cast
 
+from postmortem.blocks import signs
 from postmortem.blocks.frames import (
     Frames,
     before_signal,
@@ -291,6 +292,7 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
         "chained": reading.chained,
         **({handled: True} if handled else {}),
         "excepthook": hooked,
+        "stepped": not hooked and _goes_on(excerpt, reading.last),
     }
     fields |= cast(Details, {name: True for name, flag in flags.items() if flag})
     rank = _reported_rank(excerpt)
@@ -304,6 +306,12 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
         "exception", reading.exception, severity="fatal", fields=fields, end=reading.last, rank=rank, pid=pid
     )
     return event if event.time is not None else timed(event, excerpt.envelope.stamp)
+
+
+def _goes_on(excerpt: Excerpt, last: int) -> bool:
+    """Whether the line below is a step of the same writer: a program that prints what the code of a model raises."""
+    below = next((line.envelope for line in excerpt.behind(last) if line.text.strip()), None)
+    return below is not None and below.key == excerpt.envelope.key and signs.step(below.body) is not None
 
 
 def _once(message: str) -> str:

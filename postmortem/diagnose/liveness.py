@@ -18,6 +18,7 @@ from postmortem.model import Event
 
 _BAR = re.compile(r"\d%\|.{0,400}(?:it/s|s/it|\?it)")
 NEAR = 6  # lines
+TEXT = "<string>"  # the file of code that was executed from a text
 OUTERMOST = ("<module>", "_run_module_as_main")  # of a script, and of python -m
 
 
@@ -55,11 +56,12 @@ def _redrawn(case: Case, x: Event, e: Event) -> bool:
 
 def uncaught(e: Event) -> bool:
     """Whether an exception surely ended its process: torch's hook printed it, or Python's, which starts at the script's
-    own lines. Code that catches and prints one starts where it is caught, mostly in a function; a logger writes a line
-    of its own above it."""
+    own lines. Code that catches and prints one starts where it is caught, mostly in a function, or at the lines of a
+    text that it had executed; a logger writes a line of its own above it."""
     if e.fields.get("excepthook") or e.fields.get("logged"):
         return e.fields.get("excepthook", False)
-    return any(function in OUTERMOST for _, _, function in e.fields.get("frames", ())[:1])
+    frames = e.fields.get("frames", ())
+    return any(frame[2] in OUTERMOST for frame in frames[:1]) and any(frame[0] != TEXT for frame in frames)
 
 
 def surely_finished(e: Event) -> bool:

@@ -164,8 +164,9 @@ def _ends_of_hosts(own: Sequence[Event]) -> Iterator[tuple[int, int]]:
 
 
 def _ended_a_program(e: Event) -> bool:
-    """Whether it is an uncaught traceback, and the last of its chain."""
-    return e.kind == "exception" and not e.fields.get("chained") and liveness.uncaught(e)
+    """Whether it is an uncaught traceback, the last of its chain, and no step is right below."""
+    last = not (e.fields.get("chained") or e.fields.get("stepped"))
+    return e.kind == "exception" and last and liveness.uncaught(e)
 
 
 def _launches(own: Sequence[Event]) -> Iterator[tuple[int, list[int]]]:

@@ -95,6 +95,7 @@ class Raised(TypedDict, total=False):
     ignored: bool
     headless: bool
     uttered: bool
+    stepped: bool  # the next line is a step of its writer
     last_error: bool  # on the line that torch quotes as NCCL's last error
 
 

@@ -143,7 +143,7 @@ def _is_last(all_: All, c: Claim) -> bool:
     if c.pattern.if_last != "once":
         return False
     if c.pattern.restored_by:
-        over = all_.case.by_pattern[c.pattern.restored_by] or next(liveness.after(all_.case, e, None), None)
+        over = all_.case.by_pattern[c.pattern.restored_by] or any(True for _ in liveness.after(all_.case, e, None))
         return not (over or liveness.all_done(all_.case))
     own = all_.case.by_source[e.where.source]
     last = (e.line, e.end) == all_.ends[e.where.source]

@@ -92,7 +92,9 @@ def _sign_of_work(case: Case, e: Event, rank: int | None) -> Event | None:
     for x in liveness.after(case, e, rank):
         if x.line > gave_up and case.rank_of(x) is None:
             continue
-        if not liveness.uncaught(e) or liveness.surely_finished(x) or (x.kind == "worked" and _far_below(x, e)):
+        if not liveness.uncaught(e) or liveness.surely_finished(x):
+            return x
+        if x.kind == "worked" and (_far_below(x, e) or _prints_such(case, e)):
             return x
     return _line_below(case, e, rank) if _is_tried_again(e) and case.unharmed(rank) else None
 
@@ -116,6 +118,12 @@ def _is_tried_again(e: Event) -> bool:
 def _far_below(x: Event, e: Event) -> bool:
     """Whether it is a server's answer, or progress that cannot be another rank's last step."""
     return x.fields.get("by") == "answer" or x.line - e.line >= FAR
+
+
+def _prints_such(case: Case, e: Event) -> bool:
+    """Whether a step is right below this exception and another one: a process cannot end twice."""
+    stepped = [x for x in case.by_source[e.where.source] if x.kind == "exception" and x.fields.get("stepped")]
+    return e.place in {x.place for x in stepped} and len(stepped) > 1
 
 
 def _ended_a_rank(case: Case, e: Event) -> bool:
