@@ -16,6 +16,7 @@ from postmortem.model import Event, Outcome
 from postmortem.model.vocabulary import LOUD
 
 SEVERAL = 3
+EXITING = ("peer-lost", "network")  # what ranks report of those that exit before them
 PROSE = {"console", "environment"}  # kinds of source that may hold any text
 
 
@@ -23,16 +24,17 @@ def of(case: Case, root: Claim | None, claims: Sequence[Claim]) -> Outcome:
     """The outcome of one attempt: incident, undetermined or healthy."""
     if root is not None:
         unharmed = root.guess and liveness.is_alive(case) and not any(c.role == "symptom" for c in claims)
-        return "undetermined" if unharmed or _while_exiting(case, root) else "incident"
+        return "undetermined" if unharmed else "incident"
     if failed(case, claims) or _half_read(case) or _in_trouble(case, claims):
         return "undetermined"
     return "undetermined" if lacking(case) else "healthy"
 
 
-def _while_exiting(case: Case, root: Claim) -> bool:
-    """Whether all that is known is that a peer was lost below the end of the work, where processes exit one by one."""
-    of_peers = root.strength == "suffered" and root.pattern.category in ("peer-lost", "network")
-    return of_peers and liveness.at_its_end(case, root.event) and all(map(case.unharmed, case.ends))
+def while_exiting(case: Case, c: Claim, category: str) -> bool:
+    """Whether a complaint is a lost peer or an error without a pattern below the end of the work: processes exit one by
+    one, and a tool that fails to clean up fails alone."""
+    vague = category in EXITING or c.event.kind in ("notice", "line")
+    return vague and liveness.at_its_end(case, c.event) and all(map(case.unharmed, case.ends))
 
 
 def only_lacks(case: Case, claims: Sequence[Claim]) -> bool:
