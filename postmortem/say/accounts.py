@@ -8,23 +8,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from postmortem.align import Timeline
-from postmortem.diagnose import blame, liveness
+from postmortem.diagnose import blame, jobs, liveness
 from postmortem.diagnose.case import Case, moment
-from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.processes import Process
 from postmortem.diagnose.solution import Solution
 from postmortem.diagnose.wording import capital, iso, listed
-from postmortem.model import Clock, Event, RankState, Source
+from postmortem.model import Clock, Event, Pattern, RankState, Source
 from postmortem.model.contract import incident as contract
 from postmortem.model.contract import processes as rows
 from postmortem.model.contract.verdict import Attempt
 from postmortem.model.vocabulary import LOUD
+from postmortem.privacy import cut
 from postmortem.say import headline
 
 MOST_RANKS, MOST_PROCESSES = 20_000, 1_024
+COMMAND = 300  # characters
 MOST_ATTEMPTS, NAMED = 200, 64  # and ranks or hosts of one
 OTHERS = 3  # attempts that failed differently and are mentioned
 OPENING = ("identity", "anew", "pid")
+Symptom = tuple[Pattern, Event]
 TIMES = ("once", "twice", "three times", "four times", "five times", "six times")
 
 
@@ -82,17 +84,18 @@ def ranks(solution: Solution, collectives: Mapping[int, str]) -> list[contract.R
     ]
 
 
-def _symptoms(solution: Solution) -> dict[int, Claim]:
-    """The complaint of each rank, loud ones before the report of a stop."""
-    found: dict[int, Claim] = {}
+def _symptoms(solution: Solution) -> dict[int, Symptom]:
+    """The complaint of each rank and the line of its own, loud ones before the report of a stop."""
+    found: dict[int, Symptom] = {}
     for c in sorted(solution.claims, key=lambda c: c.pattern.severity not in LOUD):
         if c.role == "symptom":
-            for rank in c.ranks or solution.case.ranks_of(c.events):
-                found.setdefault(rank, c)
+            own = {rank: e for e in reversed(c.events) if (rank := solution.case.rank_of(e)) is not None}
+            for rank in c.ranks or own:
+                found.setdefault(rank, (c.pattern, own.get(rank, c.event)))
     return found
 
 
-def _rank(solution: Solution, p: Process, rank: int, symptom: Claim | None, last: str | None) -> contract.Rank:
+def _rank(solution: Solution, p: Process, rank: int, symptom: Symptom | None, last: str | None) -> contract.Rank:
     state, why = _state(solution, p, rank, symptom)
     end = p.end.short if p.end else None
     return {
@@ -105,19 +108,19 @@ def _rank(solution: Solution, p: Process, rank: int, symptom: Claim | None, last
         "last_collective": last,
         "last_line": _line(p.last_line) if p.last_line else None,
         "why": why,
-        "group": f"{state}:{symptom.pattern.id if symptom else ''}:{end or ''}",
+        "group": f"{state}:{symptom[0].id if symptom else ''}:{end or ''}",
     }
 
 
-def _state(solution: Solution, p: Process, rank: int, symptom: Claim | None) -> tuple[RankState, str]:
+def _state(solution: Solution, p: Process, rank: int, symptom: Symptom | None) -> tuple[RankState, str]:
     if rank in solution.ranks and solution.root is not None:
         root = solution.root
         if root.strength == "ended" and len(solution.ranks) > 1 and p.end is not None:
             return "cause", f"the launcher reported {p.end} for rank {rank}"
         return "cause", root.because or root.pattern.title
     if symptom is not None:
-        own = next((e for e in symptom.events if solution.case.rank_of(e) == rank), symptom.event)
-        return "victim", f"{symptom.pattern.title} ({own.where})"
+        pattern, own = symptom
+        return "victim", f"{pattern.title} ({own.where})"
     if p.end is not None and p.end.signal == "SIGTERM":
         return "victim", "stopped by the launcher with SIGTERM after another rank had failed"
     if p.finished or (p.end is not None and p.end.kind == "clean"):
@@ -148,14 +151,18 @@ def runs(solution: Solution) -> list[rows.Run]:
 
 def _run(job: str | None, launchers: set[int], members: Sequence[Solution]) -> rows.Run:
     last = members[-1]
+    ended, report = _ended(last)
+    command = jobs.command(members[0].case.events)
     return {
         "job": job,
+        "command": command and cut(command, COMMAND),
         "launchers": sorted(launchers)[:NAMED],
         "attempts": [s.case.attempt for s in members if s.case.attempt is not None],
         "begin": iso(_begin(members[0].case)),
         "end": iso(last.case.end),
         "outcome": "incident" if last.outcome == "recovered" else last.outcome,
-        "ended": _ended(last),
+        "ended": ended,
+        "end_stated_by": _line(report) if report else None,
     }
 
 
@@ -180,7 +187,7 @@ def _attempt(s: Solution) -> Attempt:
         "category": s.root.pattern.category if s.root else None,
         "pattern": s.root.pattern.id if s.root else None,
         "why": headline.in_short(s) if s.outcome != "healthy" else None,
-        "ended": _ended(s),
+        "ended": _ended(s)[0],
     }
 
 
@@ -192,17 +199,19 @@ def _begin(case: Case) -> float | None:
     return first if first == case.start else None
 
 
-def _ended(s: Solution) -> str | None:
-    """How the rank at fault ended, else the job; None where no line shows it."""
-    ends = {str(end) for r in s.ranks if (end := s.case.end_of(r)) is not None}
+def _ended(s: Solution) -> tuple[str | None, Event | None]:
+    """How the rank at fault ended, else the job, and the line that reports it; None where no line does."""
+    ends = {str(end): end.stated_by for r in s.ranks if (end := s.case.end_of(r)) is not None}
     if len(ends) == 1:
-        return ends.pop()
+        return ends.popitem()
     if s.outcome == "healthy":
-        return "finished" if s.case.all_finished or liveness.all_done(s.case) else "at work to its last line"
+        done = s.case.all_finished or liveness.all_done(s.case)
+        last = max(s.case.of_kind("finished"), key=lambda e: e.at or 0.0, default=None)
+        return ("finished", last) if done else ("at work to its last line", None)
     if s.root is not None and s.root.pattern.category == "scheduler":
-        return "stopped by the scheduler"
+        return "stopped by the scheduler", s.root.event
     others = [verb for _, verb in s.victims.by_fate()]
-    return f"the others {listed(others)}" if others else None
+    return f"the others {listed(others)}" if others else None, None
 
 
 def other_attempts(solution: Solution) -> Iterator[str]:
