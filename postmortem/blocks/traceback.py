@@ -309,9 +309,12 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
 
 
 def _goes_on(excerpt: Excerpt, last: int) -> bool:
-    """Whether the line below is a step of the same writer: a program that prints what the code of a model raises."""
-    below = next((line.envelope for line in excerpt.behind(last) if line.text.strip()), None)
-    return below is not None and below.key == excerpt.envelope.key and signs.step(below.body) is not None
+    """Whether the lines above and below are steps of the same writer, one after the other: a program that prints what
+    the code of a model raises. A run that is started again counts from 0, or from a checkpoint."""
+    above = next((line.envelope for line in excerpt.preceding() if line.text.strip()), excerpt.envelope)
+    below = next((line.envelope for line in excerpt.behind(last) if line.text.strip()), excerpt.envelope)
+    before, after = (signs.step(x.body) if x.key == excerpt.envelope.key else None for x in (above, below))
+    return before is not None and after is not None and before < after
 
 
 def _once(message: str) -> str:

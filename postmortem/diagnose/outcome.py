@@ -92,7 +92,8 @@ def complains(case: Case, c: Claim) -> bool:
 def _confirms(case: Case, c: Claim) -> bool:
     """Whether it confirms a failure of a rank below the last sign of work, of which no other line is left."""
     loud = c.role == "confirms" and c.pattern.severity in LOUD and c.speaker not in OTHERS
-    return loud and c.event.line > liveness.last_line(case, c.event.where.source)
+    last = loud and c.event.line > liveness.last_line(case, c.event.where.source)
+    return last and not liveness.all_done(case)
 
 
 def _chosen(case: Case, c: Claim) -> bool:

@@ -95,7 +95,7 @@ class Raised(TypedDict, total=False):
     ignored: bool
     headless: bool
     uttered: bool
-    stepped: bool  # the next line is a step of its writer
+    stepped: bool  # between two steps of its writer
     last_error: bool  # on the line that torch quotes as NCCL's last error
 
 
