@@ -62,8 +62,9 @@ def _may_be_handled(case: Case, claim: Claim, guilty: bool) -> bool:
 
 
 def _is_of_the_job(claim: Claim) -> bool:
-    """Whether it is about the writer or its ranks, or about the whole job, but for a stop: a trap may still write."""
-    whole = claim.pattern.entity == "job" and claim.pattern.category not in STOPS
+    """Whether it is about the writer or its ranks, or about the whole job or its host, but for a stop: a trap may still
+    write."""
+    whole = claim.pattern.entity in ("job", "host") and claim.pattern.category not in STOPS
     return whole or claim.pattern.entity in OF_RANKS
 
 
