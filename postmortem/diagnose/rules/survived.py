@@ -39,6 +39,8 @@ def went_on(view: View) -> Iterator[Defeat]:
         anyone = claim.pattern.survivable == "anyone"
         rank = None if anyone else _rank_that_continues(view.case, claim)
         later = _sign_of_work(view.case, claim.event, rank)
+        if claim.role == "symptom" and not anyone and later is not None and not _far_below(later, claim.event):
+            continue
         if later is not None and (rank is not None or anyone or not _ended_a_rank(view.case, claim.event)):
             yield Defeat(at, "context", f"the rank continued: `{cut(later.text.strip(), 80)}` at {later.where}")
 
