@@ -75,12 +75,16 @@ def test_an_end_without_an_uncaught_exception_leaves_no_file(tmp_path: Path) -> 
 
 def test_an_exception_in_a_thread_is_recorded_and_the_process_goes_on(tmp_path: Path) -> None:
     code = "import threading\nt = threading.Thread(target=lambda: 1/0, name='loader')\nt.start(); t.join(); print('on')"
+    limit = "import sys; sys.modules['postmortem_hook'].LARGE = 9\n"
     file = tmp_path / "error.json"
     done = python(tmp_path, code, TORCHELASTIC_ERROR_FILE=str(file))
     assert done.stdout == "on\n" and done.returncode == 0 and "Exception in thread loader" in done.stderr
     (record,) = recorded(tmp_path)
     assert record["thread"] == "loader" and record["message"] == "rank 1 raised ZeroDivisionError in thread loader"
     assert not file.exists(), "the rank has not failed"
+    python(tmp_path, f"{limit}{code}\n{code}\n{TRAINS}")
+    errors = [found["message"].split()[3] for found in recorded(tmp_path) if found["pid"] != record["pid"]]
+    assert errors == ["ZeroDivisionError", "ValueError"], "threads that fail again and again do not fill the disk"
 
 
 @pytest.mark.parametrize(
