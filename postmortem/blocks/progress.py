@@ -48,6 +48,7 @@ class _Writer:
     last: Line | None = None
     first_step: tuple[Line, int] | None = None
     grew: Line | None = None  # the last line with a count that is larger than before
+    full: bool = False  # in that line a count reached its total
     answered: Line | None = None
     up: Line | None = None  # a server reported that it runs
     counted: dict[str, int] = field(default_factory=dict)
@@ -194,6 +195,7 @@ def _count(writer: _Writer, line: Line) -> None:
         if begins and value <= 1 and len(writer.fell) < ANEW:
             writer.fell.append((line, grew.number if grew else 0))
         if value > before:
+            writer.full = name == f"of {value}" or (writer.full and writer.grew is line)
             writer.grew = line
         if name in writer.counted or len(writer.counted) < COUNTED:
             writer.counted[name] = value
@@ -249,11 +251,15 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
     if finished := _last_completion(writer):
         yield "finished", finished, {"last_word": True} if signs.last_word(finished.envelope.body) else {}
     works = [("count", writer.grew), ("loss", loss), ("answer", writer.answered), ("up", writer.up)]
-    works.append(("result", next((line for line in reversed(last) if signs.result(line.envelope.body)), None)))
+    works.append(
+        ("result", next((line for line in _lines_of_results(writer) if signs.result(line.envelope.body)), None))
+    )
     bodies = [line.envelope.body for line in writer.tail] if writer.grew is None else []
     for by, at in (("count", signs.series(bodies)), ("rounds", signs.rounds(bodies))):
         works.append((by, None if at is None else writer.tail[at]))
-    yield from (("worked", line, Details(by=by)) for by, line in works if line is not None)
+    for by, at_work in works:
+        if at_work is not None:
+            yield "worked", at_work, {"by": by, "full": True} if writer.full and at_work is writer.grew else {"by": by}
     yield from (("anew", line, Details(grew=grew)) for line, grew in writer.fell)
     yield from (("anew", line, Details(first=True)) for line in writer.anew if len(writer.anew) <= LAUNCHES)
     milestones = (line for line in reversed(writer.milestones) if _MILESTONE.search(line.envelope.body))
@@ -263,6 +269,15 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
         shapes = signs.shapes(writer.tail) if most >= LINES else ()
         words: Details = {"words": shapes} if shapes else {}
         yield "line", writer.last, {"last": True, **words, **_error(writer.last)}
+
+
+def _lines_of_results(writer: _Writer) -> list[Line]:
+    """The last lines, and those above the complaints and the library's lines with which a log may end, latest first."""
+    lines = list(writer.tail)
+    last = lines[-RESULT:]
+    while lines and not signs.is_ordinary(lines[-1]):
+        lines.pop()
+    return [*reversed(last), *reversed(lines[-RESULT:])]
 
 
 def _loss(line: Line) -> Details:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice, takewhile
 from typing import cast
 
+from postmortem.blocks import signs
 from postmortem.blocks.frames import (
     Frames,
     before_signal,
@@ -292,6 +293,7 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
         "chained": reading.chained,
         **({handled: True} if handled else {}),
         "excepthook": hooked,
+        "stepped": not hooked and _goes_on(excerpt, reading.last),
     }
     fields |= cast(Details, {name: True for name, flag in flags.items() if flag})
     rank = _reported_rank(excerpt)
@@ -305,6 +307,15 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
         "exception", reading.exception, severity="fatal", fields=fields, end=reading.last, rank=rank, pid=pid
     )
     return event if event.time is not None else timed(event, excerpt.envelope.stamp)
+
+
+def _goes_on(excerpt: Excerpt, last: int) -> bool:
+    """Whether the lines above and below are steps of the same writer, one after the other: a program that prints what
+    the code of a model raises. A run that is started again counts from 0, or from a checkpoint."""
+    above = next((line.envelope for line in excerpt.preceding() if line.text.strip()), excerpt.envelope)
+    below = next((line.envelope for line in excerpt.behind(last) if line.text.strip()), excerpt.envelope)
+    before, after = (signs.step(x.body) if x.key == excerpt.envelope.key else None for x in (above, below))
+    return before is not None and after is not None and before < after
 
 
 def _once(message: str) -> str:

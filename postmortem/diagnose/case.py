@@ -17,9 +17,12 @@ from postmortem.diagnose.identity import Registry
 from postmortem.diagnose.processes import Process, moment
 from postmortem.library import Library
 from postmortem.model import Event, Source, Where
+from postmortem.model.digits import whole
+from postmortem.system import forms
 
 AT_WORK = ("count", "loss", "answer")  # other kinds of `worked` show that a process was up, or had a result
 PROOF = 64  # events of one claim
+_TASK = forms.regexes("diagnose/lines")["step-task"]
 RANK_LOGS = ("console", "json-lines", "ray")  # kinds of source in which ranks write
 
 
@@ -95,6 +98,12 @@ class Case:
     def kernel_on(self) -> dict[int, list[Event]]:
         """The kernel's lines on each pid."""
         return grouped((e.fields.get("pid") or 0, e) for e in self.by_kind["pattern"] if e.speaker == "kernel")
+
+    @cached_property
+    def task_of(self) -> dict[int, int]:
+        """The task of a Slurm step that the kernel's lines on a pid name first."""
+        found = ((pid, _TASK.search(e.text)) for pid, own in self.kernel_on.items() for e in own)
+        return {pid: whole(m["task"]) for pid, m in reversed([(pid, m) for pid, m in found if m])}
 
     def rank_of(self, e: Event) -> int | None:
         """The rank that an event is about, where it is known."""

@@ -143,7 +143,7 @@ def complaint(case: Case, claims: Sequence[Claim]) -> Claim | None:
     that the earliest. It accuses a rank only of a failure of its own."""
     complaints = [c for c in claims if outcome.complains(case, c) and _counts(c)]
     first = min(_unexplained(complaints), key=_specificity, default=None)
-    if first is None:
+    if first is None or outcome.while_exiting(case, first, _category(first)):
         return None
     pattern = replace(first.pattern, category=_category(first))
     first = topics.named(case, replace(first, pattern=pattern, strength="suffered", pids=()))

@@ -18,6 +18,7 @@ from postmortem.model import Event
 
 _BAR = re.compile(r"\d%\|.{0,400}(?:it/s|s/it|\?it)")
 NEAR = 6  # lines
+TEXT = "<string>"  # the file of code that was executed from a text
 OUTERMOST = ("<module>", "_run_module_as_main")  # of a script, and of python -m
 
 
@@ -55,11 +56,12 @@ def _redrawn(case: Case, x: Event, e: Event) -> bool:
 
 def uncaught(e: Event) -> bool:
     """Whether an exception surely ended its process: torch's hook printed it, or Python's, which starts at the script's
-    own lines. Code that catches and prints one starts where it is caught, mostly in a function; a logger writes a line
-    of its own above it."""
+    own lines. Code that catches and prints one starts where it is caught, mostly in a function, or at the lines of a
+    text that it had executed; a logger writes a line of its own above it."""
     if e.fields.get("excepthook") or e.fields.get("logged"):
         return e.fields.get("excepthook", False)
-    return any(function in OUTERMOST for _, _, function in e.fields.get("frames", ())[:1])
+    frames = e.fields.get("frames", ())
+    return any(frame[2] in OUTERMOST for frame in frames[:1]) and any(frame[0] != TEXT for frame in frames)
 
 
 def surely_finished(e: Event) -> bool:
@@ -90,6 +92,14 @@ def last_finish(case: Case, source: str) -> Event | None:
     """The last line of a log that reports a finish."""
     found = [e for e in case.by_source[source] if e.kind == "finished"]
     return max(found, key=lambda e: e.line, default=None)
+
+
+def at_its_end(case: Case, e: Event) -> bool:
+    """Whether the writers of its log had nothing left to do before it: the last sign of work above, but for results,
+    is a count that reached its total."""
+    works = [x for x in case.by_source[e.where.source] if x.kind == "worked" and x.fields.get("by") != "result"]
+    last = max(works, key=lambda x: x.line, default=None)
+    return last is not None and e.below(last) and last.fields.get("full", False)
 
 
 def last_line(case: Case, source: str) -> int:

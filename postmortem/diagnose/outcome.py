@@ -17,6 +17,7 @@ from postmortem.model.vocabulary import LOUD
 
 SEVERAL = 3
 OUTSIDE = {"kernel", "kubernetes", "scheduler"}  # kinds of source in which others report on a job
+EXITING = ("peer-lost", "network")  # what ranks report of those that exit before them
 PROSE = {"console", "environment"}  # kinds of source that may hold any text
 
 
@@ -28,6 +29,13 @@ def of(case: Case, root: Claim | None, claims: Sequence[Claim]) -> Outcome:
     if failed(case, claims) or _half_read(case) or _in_trouble(case, claims):
         return "undetermined"
     return "undetermined" if lacking(case) else "healthy"
+
+
+def while_exiting(case: Case, c: Claim, category: str) -> bool:
+    """Whether a complaint is a lost peer or an error without a pattern below the end of the work: processes exit one by
+    one, and a tool that fails to clean up fails alone."""
+    vague = category in EXITING or c.event.kind in ("notice", "line")
+    return vague and liveness.at_its_end(case, c.event) and all(map(case.unharmed, case.ends))
 
 
 def only_lacks(case: Case, claims: Sequence[Claim]) -> bool:
@@ -69,7 +77,7 @@ def _unknown_notices(case: Case) -> list[Event]:
 
 def failed(case: Case, claims: Sequence[Claim]) -> bool:
     """Whether a line complains, or a rank ended badly."""
-    if any(complains(case, c) for c in claims) and not (case.all_finished and not case.ends):
+    if any(complains(case, c) or _confirms(case, c) for c in claims) and not (case.all_finished and not case.ends):
         return True
     return any(not case.unharmed(r) for r in case.ends)
 
@@ -80,6 +88,13 @@ def complains(case: Case, c: Claim) -> bool:
     last = c.speaker not in OTHERS and c.event.line > liveness.last_line(case, c.event.where.source)  # none at work
     last = last or (bool(c.pattern.if_last and c.because) and waits)
     return c.role == "symptom" and (c.pattern.severity in LOUD or last or _chosen(case, c))
+
+
+def _confirms(case: Case, c: Claim) -> bool:
+    """Whether it confirms a failure of a rank below the last sign of work, of which no other line is left."""
+    loud = c.role == "confirms" and c.pattern.severity in LOUD and c.speaker not in OTHERS
+    last = loud and c.event.line > liveness.last_line(case, c.event.where.source)
+    return last and not liveness.all_done(case)
 
 
 def _chosen(case: Case, c: Claim) -> bool:

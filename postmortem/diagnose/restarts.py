@@ -63,7 +63,7 @@ def _different_errors(own: Sequence[Event], library: Library) -> list[int]:
     for e in own:
         pattern = library.get(e.pattern)
         if pattern is not None and pattern.role == "cause" and not e.fields.get("wrapper"):
-            if e.fields.get("frames") and not e.fields.get("chained") and liveness.uncaught(e):
+            if e.fields.get("frames") and _is_last_and_uncaught(e):
                 ends[e.end] = e.fields.get("type", "")
             elif "end" in pattern.tells:
                 ends[e.end] = pattern.id
@@ -166,8 +166,12 @@ def _ends_of_hosts(own: Sequence[Event]) -> Iterator[tuple[int, int]]:
 
 
 def _ended_a_program(e: Event) -> bool:
-    """Whether it is an uncaught traceback, and the last of its chain."""
-    return e.kind == "exception" and not e.fields.get("chained") and liveness.uncaught(e)
+    return e.kind == "exception" and _is_last_and_uncaught(e)
+
+
+def _is_last_and_uncaught(e: Event) -> bool:
+    """Whether a traceback is uncaught, the last of its chain, and not between two steps."""
+    return not (e.fields.get("chained") or e.fields.get("stepped")) and liveness.uncaught(e)
 
 
 def _launches(own: Sequence[Event]) -> Iterator[tuple[int, list[int]]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.wording import capital, listed, ranks_text
@@ -87,8 +88,8 @@ def _reported(case: Case, claims: Sequence[Claim]) -> Claim | None:
     """Ranks that report a SIGTERM, where no line shows a sender, a failure or a finish."""
     asked = [c for c in claims if c.tells("asked") and c.speaker not in OTHERS]
     failed = any(c.role == "symptom" and c not in asked for c in claims)
-    known = case.finished or case.telling("asks") or case.telling("stop")
-    if not asked or failed or known or not case.by_kind["worked"]:
+    known = [case.finished, case.telling("asks"), case.telling("stop"), liveness.all_done(case)]
+    if not asked or failed or any(known) or not case.by_kind["worked"]:
         return None
     names = sorted(case.ranks_of(c.event for c in asked))
     because = capital(f"{ranks_text(names) if names else 'a process'} reported SIGTERM, and no line shows who sent it")

@@ -95,6 +95,7 @@ class Raised(TypedDict, total=False):
     ignored: bool
     headless: bool
     uttered: bool
+    stepped: bool  # between two steps of its writer
     last_error: bool  # on the line that torch quotes as NCCL's last error
 
 
@@ -153,6 +154,7 @@ class Worked(TypedDict, total=False):
     loss: str
     by: str  # count, loss, answer, up, result, rounds
     last_word: bool
+    full: bool  # the count reached its total
     first: bool
     last: bool
     milestone: bool

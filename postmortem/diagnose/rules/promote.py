@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from postmortem.diagnose import topics
+from postmortem.diagnose import liveness, topics
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import log_ends
@@ -150,7 +150,8 @@ def _is_last(all_: All, c: Claim) -> bool:
     if c.pattern.if_last != "once":
         return False
     if c.pattern.restored_by:
-        return not all_.case.by_pattern[c.pattern.restored_by]
+        over = all_.case.by_pattern[c.pattern.restored_by] or any(True for _ in liveness.after(all_.case, e, None))
+        return not (over or liveness.all_done(all_.case))
     own = all_.case.by_source[e.where.source]
     last = (e.line, e.end) == all_.ends[e.where.source]
     return last and any(x.kind == "line" and x.fields.get("last") and x.where == e.where for x in own)

@@ -24,35 +24,55 @@ CHAIN = 5  # lines between the tracebacks of a chain
 BATCH = ("scheduler", "kubernetes", "host-memory", "signals")  # families of patterns about the end of a whole job
 # an exception from here on ended a thread or a program; torch raises that of a DataLoader worker anew
 RUNNERS = ("_bootstrap_inner", "_bootstrap", "main", "_worker_loop")
+ENDINGS = ("wait", "exit", "end", "stop", "asks", "forces")
+THREADS = ("_bootstrap_inner", "_feed")  # an exception from here on ends a helper thread, and no process
 OF_RANKS = ("self", "rank", "missing-ranks")
+STOPS = ("external-signal", "scheduler")
 
 
 def went_on(view: View) -> Iterator[Defeat]:
     """A rank without a reported end that worked or finished below its failure handled it."""
+    guilty = any(c.role == "cause" for c in view.claims) or not all(map(view.case.unharmed, view.case.ends))
     for at, claim in view.numbered():
-        if not _may_be_handled(view.case, claim) or _ended_a_thread(view, claim):
+        if not _may_be_handled(view.case, claim, guilty) or _ended_a_thread(view, claim):
             continue
         anyone = claim.pattern.survivable == "anyone"
         rank = None if anyone else _rank_that_continues(view.case, claim)
         later = _sign_of_work(view.case, claim.event, rank)
+        if claim.role == "symptom" and not anyone and later is not None and not _far_below(later, claim.event):
+            continue
         if later is not None and (rank is not None or anyone or not _ended_a_rank(view.case, claim.event)):
             yield Defeat(at, "context", f"the rank continued: `{cut(later.text.strip(), 80)}` at {later.where}")
 
 
-def _may_be_handled(case: Case, claim: Claim) -> bool:
-    """Whether the writer can have lived on: not after its own death, a report on another process, or NaN."""
+def _may_be_handled(case: Case, claim: Claim, guilty: bool) -> bool:
+    """Whether the writer can have lived on: not after its own death, a report on another process, or NaN. A complaint
+    without a rank counts where nothing is known to have failed."""
     e = claim.event
     if claim.speaker in ("kernel", "scheduler", "cluster") or e.source_kind == "kernel":
         return False
     if claim.pattern.survivable == "anyone":
         return True
-    if claim.role != "cause" or claim.pattern.category == "numerics" or claim.pattern.entity not in OF_RANKS:
+    of_writer = claim.role == "cause" or (not guilty and _is_plain_complaint(claim))
+    if not of_writer or claim.pattern.category == "numerics" or not _is_of_the_job(claim):
         return False
     if e.fields.get("excepthook") or e.fields.get("reported_by"):
         return False
     # glibc's message on a common console has no rank: the lines below it are the other ranks'
     crashed = claim.pattern.category == "native-crash" and bool(case.ended("crash"))
     return bool(claim.ranks) or not (crashed or claim.pattern.survivable == "never")
+
+
+def _is_of_the_job(claim: Claim) -> bool:
+    """Whether it is about the writer or its ranks, or about the whole job or its host, but for a stop: a trap may still
+    write."""
+    whole = claim.pattern.entity in ("job", "host") and claim.pattern.category not in STOPS
+    return whole or claim.pattern.entity in OF_RANKS
+
+
+def _is_plain_complaint(claim: Claim) -> bool:
+    """Whether it is a symptom without a rank that reports neither an end nor a wait until a timeout."""
+    return claim.role == "symptom" and not claim.ranks and not any(map(claim.tells, ENDINGS))
 
 
 def _ended_a_thread(view: View, claim: Claim) -> bool:
@@ -75,7 +95,9 @@ def _sign_of_work(case: Case, e: Event, rank: int | None) -> Event | None:
     for x in liveness.after(case, e, rank):
         if x.line > gave_up and case.rank_of(x) is None:
             continue
-        if not liveness.uncaught(e) or liveness.surely_finished(x) or (x.kind == "worked" and _far_below(x, e)):
+        if not liveness.uncaught(e) or liveness.surely_finished(x):
+            return x
+        if x.kind == "worked" and (_far_below(x, e) or _prints_such(case, e)):
             return x
     return _line_below(case, e, rank) if _is_tried_again(e) and case.unharmed(rank) else None
 
@@ -99,6 +121,12 @@ def _is_tried_again(e: Event) -> bool:
 def _far_below(x: Event, e: Event) -> bool:
     """Whether it is a server's answer, or progress that cannot be another rank's last step."""
     return x.fields.get("by") == "answer" or x.line - e.line >= FAR
+
+
+def _prints_such(case: Case, e: Event) -> bool:
+    """Whether a step is right below this exception and another one: a process cannot end twice."""
+    stepped = [x for x in case.by_source[e.where.source] if x.kind == "exception" and x.fields.get("stepped")]
+    return e.place in {x.place for x in stepped} and len(stepped) > 1
 
 
 def _ended_a_rank(case: Case, e: Event) -> bool:
@@ -183,7 +211,7 @@ def while_leaving(view: View) -> Iterator[Defeat]:
     """Below the end of a whole run, peers and stores vanish while processes exit."""
     for at, claim, bye in _in_finished_runs(view):
         if claim.role == "cause":
-            may_follow = claim.pattern.category in COMPLAINTS
+            may_follow = claim.pattern.category in COMPLAINTS or _first_function(claim.event) in THREADS
         else:
             may_follow = not any(map(claim.tells, ("end", "exit", "wait")))  # who waits until a timeout is not leaving
         # a rank that died in a collective of the program had not finished: another rank did
