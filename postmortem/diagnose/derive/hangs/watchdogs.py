@@ -140,18 +140,25 @@ def _alike(a: Wait, b: Wait) -> bool:
 
 def _mixed(table: Table, group: Group) -> bool:
     """Whether a group without a name is several: before torch 2.3 the watchdog names none, and a rank that times
-    out in two numbers at once waits in two groups."""
+    out in two works at once waits in two groups."""
     if group.key is not None:
         return False
-    unnamed = [e for e in table.case.telling("wait") if not e.fields.get("pg") and "seq" in e.fields]
-    numbers = grouped((table.case.rank_of(e), e.fields["seq"]) for e in unnamed)
+    unnamed = [e for e in table.case.telling("wait") if not e.fields.get("pg")]
+    works = [(table.case.rank_of(e), e.fields.get("seq") or e.fields.get("op")) for e in unnamed]
+    numbers = grouped((rank, work) for rank, work in works if work is not None)
     return any(len(set(found)) > 1 for rank, found in numbers.items() if rank is not None)
+
+
+def _counted(group: Group) -> dict[int, Wait]:
+    """The works that have a number; where none has, as of old watchdogs, those that have a name."""
+    numbered = {r: w for r, w in group.waits.items() if w.seq is not None}
+    return numbered or {r: w for r, w in group.waits.items() if w.op}
 
 
 def differ(table: Table) -> Claim | None:
     """Ranks that wait in works of other numbers, operations or sizes."""
     for group in groups(table.case, table.only_lost):
-        counted = {r: w for r, w in group.waits.items() if w.seq is not None}
+        counted = _counted(group)
         if _mixed(table, group):
             continue
         usual_op = usual(w.op for w in counted.values()) or ""
@@ -164,7 +171,8 @@ def differ(table: Table) -> Claim | None:
 
 def _differing(table: Table, group: Group, works: dict[tuple[int, str, str], list[int]]) -> Claim | None:
     places = [
-        f"{ranks_text(ranks)} waited in {op or 'work'} {seq}" + (f" ({numel} elements)" if numel else "")
+        f"{ranks_text(ranks)} waited in {op or 'work'}{f' {seq}' if seq else ''}"
+        + (f" ({numel} elements)" if numel else "")
         for (seq, op, numel), ranks in sorted(works.items())
     ]
     because = "; ".join(places) + group.named
