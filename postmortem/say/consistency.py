@@ -39,7 +39,8 @@ def _grounds(document: Mapping[str, Any]) -> Iterator[str]:
         yield "undetermined, and nothing is missing"
     if verdict["outcome"] == "healthy" and (culprit["ranks"] or verdict["category"]):
         yield "healthy, with a category or a culprit"
-    if _UNKNOWN in verdict["headline"] and culprit["ranks"]:
+    named = all(re.search(rf"\b{re.escape(str(rank))}\b", verdict["headline"]) for rank in culprit["ranks"])
+    if _UNKNOWN in verdict["headline"] and not named:  # only the writer of the complaint itself
         yield f"the cause is not known, and ranks {culprit['ranks']} are culprits"
     if verdict["confidence"] == "established" and verdict["category"] in OF_THE_GROUP and not any(culprit.values()):
         yield "established, and no rank is at fault"

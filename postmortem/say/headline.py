@@ -264,7 +264,8 @@ def _suffered(solution: Solution, root: Claim, time: str, limit: int = LIMITS[0]
         first, *others = _victims(solution)
         return capital("; ".join((first + time, *others))), ""
     detail = _detail(root) if limit == LIMITS[0] else ""
-    text = root.pattern.title.rstrip(".") + (f" ({detail})" if detail else "")
+    text = entitled(root.pattern.title.rstrip("."), _who(root, solution.ranks), len(solution.ranks) > 1)
+    text += f" ({detail})" if detail else ""
     return text + time, _effects(solution.victims, text)
 
 
