@@ -275,19 +275,6 @@ def test_a_device_is_no_error_file(tmp_path: Path) -> None:
     assert Path("/dev/null").is_char_device() and (tmp_path / "link").is_symlink()
 
 
-@needs("root", "unshare")
-def test_on_a_full_or_read_only_disk_the_program_runs_on(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    expected = bare(tmp_path, TRAINS).stderr
-    for spoil in (f"dd if=/dev/zero of={disk}/all bs=4096 2>/dev/null", f"mount -o remount,ro {disk}"):
-        script = f'mount -t tmpfs -o size=64k none {disk}; {spoil}; {sys.executable} -c "$0"; echo $?'
-        words = ["unshare", "--mount", "sh", "-c", script, TRAINS]
-        env = hooked(tmp_path, POSTMORTEM_HOOK=str(disk))
-        done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
-        assert (done.stdout, done.stderr) == ("1\n", expected)
-
-
 def test_an_old_python_can_run_it_with_the_standard_library() -> None:
     for file in HOOKS.glob("*.py"):
         imported = set()

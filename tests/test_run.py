@@ -430,15 +430,6 @@ def test_the_command_inherits_descriptors_and_signals_unchanged(tmp_path: Path) 
     assert run(tmp_path, "sh", "-c", shown, stdin=subprocess.DEVNULL).stdout == alone
 
 
-def test_no_process_is_left_at_the_end(tmp_path: Path) -> None:
-    run(tmp_path, "echo", "hi")
-    for process in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            assert str(tmp_path).encode() not in process.read_bytes()
-        except OSError:
-            continue
-
-
 def added(folder: Path, command: str = "true", *off: str, tty: bool = False, **user: str) -> dict[str, str]:
     return switches.environment(user, folder, [command], off, tty)
 

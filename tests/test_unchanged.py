@@ -60,7 +60,7 @@ def test_a_job_is_the_same_alone_under_run_and_with_the_hook(tmp_path: Path, nam
 
 @needs("root", "unshare")
 @pytest.mark.release
-@pytest.mark.parametrize("disk", ["full", "small", "without inodes"])
+@pytest.mark.parametrize("disk", ["full", "small", "without inodes", "read-only"])
 @pytest.mark.parametrize("name", JOBS)
 def test_a_job_is_the_same_on_a_disk_with_little_room(tmp_path: Path, name: str, disk: str) -> None:
     alone, *ours = ways(tmp_path, JOBS[name], disk)

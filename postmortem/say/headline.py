@@ -29,7 +29,7 @@ from postmortem.privacy import cut
 from postmortem.system import forms
 
 MOST = 140  # characters of a title
-LIMITS = range(105, 20, -12)  # characters of a quotation: less in a title that would be too long
+LIMITS = range(105, 20, -12)  # characters of a quoted message: less in a title that would be too long
 ELSEWHERE = " while the others waited in a collective"
 MANY = 6  # culprits of which the host is not named
 _REGEXES = forms.regexes("say/headline")
@@ -42,11 +42,10 @@ def headline(solution: Solution) -> str:
 
 def title(solution: Solution) -> tuple[str, str]:
     """The headline with the date of its time, in at most MOST characters if possible, and the rest, which may be
-    empty. It quotes less than the headline: the decisive line is shown with it."""
-    first, rest = next(
-        (parts for parts in (_parts(solution, limit, dated=True) for limit in LIMITS) if len(parts[0]) < MOST),
-        _parts(solution, LIMITS[-1], dated=True),
-    )
+    empty. It has no half of a quotation in brackets: the decisive line is shown with it."""
+    shorter = (_parts(solution, limit, dated=True) for limit in LIMITS)
+    fits = (parts for parts in shorter if len(parts[0]) < MOST and "…)" not in parts[0])
+    first, rest = next(fits, None) or _parts(solution, LIMITS[-1], dated=True)
     return _ended(first), _ended(capital(rest)) if rest else ""
 
 
@@ -96,13 +95,16 @@ def _sentence(solution: Solution, root: Claim, time: str, limit: int = LIMITS[0]
     who = _who(root, solution.ranks)
     if root.strength not in ("compared", "silent") or not root.because:
         return _stated(solution.case, root, who, solution.ranks, time, limit), ""
-    text = _compared(root, who, solution.ranks)
-    short = limit < LIMITS[0]
-    if (clause := _REGEXES["clause"].match(text)) is None:
-        first, _, call = text.removesuffix(")").partition(" (") if short else (text, "", "")
-        return first + time, call
-    first, rest = text[: clause.start(1)] + time, text[clause.start(1) :]
-    return (first, text[clause.end(1) :]) if short else (first + rest, "")
+    text, clause, rest = _compared(root, who, solution.ranks), "", ""
+    if found := _REGEXES["clause"].match(text):
+        text, clause, rest = text[: found.start(1)], found[1], text[found.end(1) :]
+    short = LIMITS.index(limit)
+    if not short:
+        return text + time + clause + rest, ""
+    if short > 1 and text.endswith(")"):
+        text, _, call = text[:-1].rpartition(" (")
+        rest = "; ".join(filter(None, (call, rest)))
+    return text + time, rest
 
 
 def _recovered(case: Case) -> str:
@@ -142,7 +144,7 @@ def _stated(case: Case, root: Claim, who: str, ranks: tuple[int, ...], time: str
         text = _filled(root.pattern.headline, names | {"code": where, "time": time})
         return text if "{time}" in root.pattern.headline else text + time
     text = entitled(root.pattern.title.rstrip("."), subject, len(ranks) > 1)
-    detail = _detail(root, limit)
+    detail = _detail(root) if limit == LIMITS[0] else ""
     return text + (f" ({detail})" if detail else "") + (where if e.kind == "exception" else "") + time
 
 
@@ -159,7 +161,8 @@ def _names(case: Case, root: Claim, subject: str, ranks: tuple[int, ...], limit:
     e, end = root.event, endings.reported(root.event)
     many = len(ranks) > 1
     done = bool(ranks) and case.finished >= set(ranks) and end is not None and end.kind == "crash"
-    heard = any(x.kind in OWN_LINES for r in ranks for x in case.by_rank.get(r, ()))
+    proofs = {x.where for x in root.events}  # that it ended is none of its own words
+    heard = any(x.kind in OWN_LINES and x.where not in proofs for r in ranks for x in case.by_rank.get(r, ()))
     heard &= all(case.rank_of(x) is not None for x in case.of_kind("stack"))  # else one may be the reason
     return {
         "who": subject or (f"A process on {root.hosts[0]}" if len(root.hosts) == 1 else "A process"),
@@ -189,12 +192,12 @@ def _crash(e: Event) -> str:
     return _REGEXES["signal"].sub(lambda m: m[0].upper(), cut(name, 100).lower())
 
 
-def _detail(root: Claim, limit: int) -> str:
+def _detail(root: Claim) -> str:
     """The part of the line that adds to the title; empty where that would be the whole line of a log."""
     fields, title = root.event.fields, root.pattern.title.rstrip(".")
     line, captured = fields.get("line", ""), fields.get("detail", "")
     wordy = sum(map(str.isalpha, captured)) * 2 > len(captured)
-    detail = _quoted(line or (captured if wordy else _from_match(root)), limit)
+    detail = _quoted(line or (captured if wordy else _from_match(root)))
     if _REGEXES["whole_line"].search(detail) or detail.lower() in title.lower():
         return ""
     return "" if title.startswith("Xid ") or title.endswith(")") else detail
@@ -260,7 +263,7 @@ def _suffered(solution: Solution, root: Claim, time: str, limit: int = LIMITS[0]
     if (solution.victims.timed_out or solution.victims.lost) and root.pattern.category in (*OF_PEERS, "network"):
         first, *others = _victims(solution)
         return capital("; ".join((first + time, *others))), ""
-    detail = _detail(root, limit)
+    detail = _detail(root) if limit == LIMITS[0] else ""
     text = root.pattern.title.rstrip(".") + (f" ({detail})" if detail else "")
     return text + time, _effects(solution.victims, text)
 

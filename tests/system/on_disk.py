@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SIZES = {"full": "size=2m", "small": "size=20m", "without inodes": "size=64m,nr_inodes=40"}
+SIZES = {"full": "size=2m", "small": "size=20m", "without inodes": "size=64m,nr_inodes=40", "read-only": "size=1m"}
 disk, folder, *words = sys.argv[1:]
 if disk in SIZES:
     subprocess.run(["mount", "-t", "tmpfs", "-o", SIZES[disk], "none", folder], check=True)
@@ -22,6 +22,8 @@ try:
 except OSError:
     for file in list(fill.iterdir())[:3]:  # what is left is the job's
         file.unlink()
+if disk == "read-only":
+    subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
 ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # processes that the job leaves are our children
 job = subprocess.Popen(words, cwd=work, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 out, err = (text.decode("latin1") for text in job.communicate(b"typed\nmore\n", timeout=90))
