@@ -321,7 +321,8 @@ def lowest_step(table: Table) -> Claim | None:
 def odd_notice(table: Table) -> Claim | None:
     """A warning that one rank alone printed while it still worked: often the only trace of a swallowed exception."""
     case = table.case
-    notices = [e for e in case.of_kind("notice") if not _REGEXES["about-peers"].search(e.text)]
+    waits = {e.place for e in table.proofs.values()}
+    notices = [e for e in case.of_kind("notice") if e.place not in waits and not _REGEXES["about-peers"].search(e.text)]
     forms_ = grouped((shape(e.text), e) for e in notices if case.rank_of(e) is not None).values()
     lone = [printed[0] for printed in forms_ if len(case.ranks_of(printed)) == 1]
     ranks = case.ranks_of(lone)
