@@ -31,6 +31,7 @@ HEAD_SHARE = 0.4  # the rest from its end
 SHOWN = 1000  # characters of a line
 RESULT = 8  # last lines of a writer that may be a result
 TAIL = 64  # last lines of a writer in which a table may be repeated
+SHAPES, ONCE = 512, (8, 16)  # shapes of lines that are remembered; first and last lines that came once
 ANEW = 24  # restarts of a count that are reported
 LAUNCHES = 8  # starts of one script that are reported
 COUNTS, COUNTED = (24, 96), 64  # first and last lines in which counts are followed; the most names of counts
@@ -58,6 +59,7 @@ class _Writer:
     opening: str = ""  # the first line, without its numbers
     opened: int = 0  # the number of its last copy
     tail: deque[Line] = field(default_factory=lambda: deque(maxlen=TAIL))
+    once: dict[str, Line | None] = field(default_factory=dict)  # by shape; None for a shape that came again
     notices: list[Line] = field(default_factory=list)
     steps: list[Line] = field(default_factory=list)  # lines that may have a step
     completions: list[Line] = field(default_factory=list)
@@ -167,6 +169,8 @@ def _open(writer: _Writer, line: Line) -> None:
     """Find copies of a writer's first line: a script that is started twice appends to its log. A line with a
     count is no opening, and one that comes often is no start."""
     shape = signs.shape(line.envelope.body)
+    if shape in writer.once or len(writer.once) < SHAPES:
+        writer.once[shape] = None if shape in writer.once else line
     if not writer.opening:
         begins = "(most recent call " not in shape and not signs.has_error(shape)
         unique = sum(map(str.isalpha, shape)) >= OPENING and not any(signs.counts(line.envelope.body))
@@ -252,9 +256,16 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
     if (milestone := next(milestones, None)) and milestone is not writer.last:
         yield "line", milestone, {"milestone": True}
     if writer.last:
-        shapes = signs.shapes(writer.tail) if most >= LINES else ()
-        words: Details = {"words": shapes} if shapes else {}
-        yield "line", writer.last, {"last": True, **words, **_error(writer.last)}
+        once = _once(writer)
+        lines: Details = {"once": once} if once else {}
+        yield "line", writer.last, {"last": True, **lines, **_error(writer.last)}
+
+
+def _once(writer: _Writer) -> tuple[tuple[int, str], ...]:
+    """The first and last ordinary lines with a shape of their own; a line with an error ends them."""
+    lines = (line for line in writer.once.values() if line is not None and signs.is_ordinary(line))
+    found = [(line.number, line.envelope.body[:SHOWN]) for line in lines]
+    return tuple(found[: ONCE[0]] + found[max(ONCE[0], len(found) - ONCE[1]) :])
 
 
 def _loss(line: Line) -> Details:

@@ -13,7 +13,6 @@ on these only.
 
 from __future__ import annotations
 
-import zlib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,7 +31,6 @@ SIEVE = Sieve({name: row["regex"] for name, row in _ROWS.items() if "gate" not i
 LOSS = SIEVE["loss"]
 OF = "of "  # a count with its total
 ENOUGH = 3  # lines of one kind in which a number grows
-LAST = 32  # last lines of a writer that are compared between ranks
 
 
 # ── who wrote a line ────────────────────────────────────────────────────────────────────────────────────────
@@ -63,12 +61,6 @@ def is_ordinary(line: Line) -> bool:
 def shape(body: str) -> str:
     """A line without its numbers, to find copies of it."""
     return _REGEXES["digits"].sub("N", body.strip())[:120]
-
-
-def shapes(lines: Iterable[Line]) -> tuple[int, ...]:
-    """The shapes of the last ordinary lines, as numbers that can be compared within one analysis."""
-    ordinary = (line.envelope.body for line in list(lines)[-LAST:] if is_ordinary(line))
-    return tuple(zlib.crc32(shape(body).encode()) for body in ordinary)
 
 
 # ── work ────────────────────────────────────────────────────────────────────────────────────────────────────

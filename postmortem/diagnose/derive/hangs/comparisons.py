@@ -90,17 +90,23 @@ def _different_places(table: Table, places: Mapping[int, Place], proof: Mapping[
     if len(groups) < 2:
         return None
     odd, majority = _odd(places, groups)
-    waited = (f"{ranks_text(ranks)} waited in {call} ({code})" for (call, code), ranks in sorted(groups.items()))
+    waited = "; ".join(
+        f"{ranks_text(ranks)} waited in {call} ({code})" for (call, code), ranks in sorted(groups.items())
+    )
     events = [proof[r] for r in sorted(places, key=lambda r: r not in odd)]
-    return table.case.claim("ranks-in-different-collectives", odd, events, at_odds(odd, majority, "; ".join(waited)))
+    because = at_odds(odd, majority, waited) if odd else capital(waited)
+    return table.case.claim("ranks-in-different-collectives", odd, events, because)
 
 
 def _odd(places: Mapping[int, Place], groups: Mapping[Place, list[int]]) -> tuple[list[int], bool]:
-    """The ranks outside the usual call, and whether one is usual: a line of code, else an operation in several."""
+    """The ranks outside the usual call, and whether one is usual: a line of code, else an operation in several. Of
+    ranks that all send or receive none is: the ends of a pipeline always differ."""
     odd, majority = odd_one_out(groups)
     collective = [r for r, (operation, _) in places.items() if operation not in POINT_TO_POINT]
+    if not collective:
+        return [], False
     if 2 * len(collective) < len(places):  # the others still send to these, or wait for their data
-        return collective or (odd if majority else []), True
+        return collective, True
     usual, n = Counter(places[r][0] for r in collective).most_common(1)[0]
     if not majority and len(places) < 2 * n < 2 * len(places):
         return [r for r, (operation, _) in places.items() if operation != usual], True

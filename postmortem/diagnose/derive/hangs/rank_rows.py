@@ -21,7 +21,7 @@ from postmortem.system import forms
 MOST = 65536  # ranks that are compared
 LAST_LINES = 3
 DYING_S = 2.0  # a launcher notices the end of a rank up to two seconds late
-POINT_TO_POINT = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
+POINT_TO_POINT = ("send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list")
 _REGEXES = forms.regexes("diagnose/lines")
 Place = tuple[str, str]  # collective (`none` outside of any) and line of the user's code
 
@@ -40,6 +40,7 @@ class Row:
     finished: Event | None = None
     last: Event | None = None
     lines: list[Event] = field(default_factory=list)
+    once: list[Event] = field(default_factory=list)  # ordinary lines with a form that came once
 
     @property
     def silent(self) -> bool:
@@ -163,7 +164,14 @@ def _row(rank: int, end: Ending | None, own: Sequence[Event]) -> Row:
         finished=next((e for e in reversed(written) if e.kind == "finished"), None),
         last=max(reversed(written), key=lambda e: e.at or 0.0, default=None),
         lines=[e for e in written if e.kind != "finished"],
+        once=[_line(e, number, text) for e in written for number, text in e.fields.get("once", ())],
     )
+
+
+def _line(e: Event, number: int, text: str) -> Event:
+    """Another line of the same writer."""
+    where = e.where._replace(line=number, end_line=None)
+    return e._replace(where=where, text=text, at=None, raw_time="", fields={}, context=(), before=0)
 
 
 def _add_nameless(case: Case, rows: Mapping[int, Row]) -> None:
