@@ -256,9 +256,18 @@ def _as(case: Case, name: str, c: Claim, event: Event, because: str) -> list[Cla
     p = case.library.get(name)
     local = event.fields.get("local_rank") if not case.registry.ranks else None
     ranks = c.ranks or (() if local is None else (local,))  # spawn names no ranks: all are on one host
+    ranks = ranks or _unfinished_here(case, event)
     if p is None:
         return []
     return [Claim(p, p.role, (event,), ranks, c.hosts, (), c.pids, case.attempt, because, p.strength)]
+
+
+def _unfinished_here(case: Case, e: Event) -> tuple[int, ...]:
+    """The ranks that write to the log of a report, where none of them finished and all others did: the command that
+    ended had started them."""
+    here = case.writers.get(e.where.source, set())
+    others = set(case.registry.ranks) - here
+    return tuple(sorted(here)) if here and others and others == case.finished else ()
 
 
 def _job_went_on(case: Case, c: Claim) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -33,12 +33,17 @@ def find(table: Table) -> Lead | None:
     """The rank that one value, line or warning sets apart, the best evidence first; None where none or several do. The
     first rank often prints more than the others."""
     printing = {r for r, row in table.rows.items() if row.lines}
-    waits = {e.place for e in table.proofs.values()}
-    notices = [e for e in table.case.of_kind("notice") if e.place not in waits]
-    ranked = [(r, e) for e in notices if (r := table.case.rank_of(e)) is not None and not e.fields.get("frames")]
     lines = _by_form((r, e) for r in printing for e in table.rows[r].once) if len(printing) >= FEW else []
-    values = [found for one in lines if one.keys() == printing and (found := _odd_value(one))]
-    return _only(values) or _only(_lone(lines, printing)) or _only(_lone(_by_form(ranked), printing))
+    values = filter(None, (_odd_value(one) for one in lines if one.keys() == printing))
+    return _only([*values]) or _only(_lone(lines, printing)) or _only(_lone(_by_form(_warnings(table)), printing))
+
+
+def _warnings(table: Table) -> Iterator[tuple[int, Event]]:
+    waits = {e.place for e in table.proofs.values()}
+    for e in table.case.of_kind("notice"):
+        rank = table.case.rank_of(e)
+        if rank is not None and e.place not in waits and not e.fields.get("frames"):
+            yield rank, e
 
 
 def _by_form(printed: Iterable[tuple[int, Event]]) -> list[dict[int, Event]]:
@@ -73,7 +78,7 @@ def _odd_value(printed: Mapping[int, Event]) -> Lead | None:
 def followed(table: Table, claim: Claim, lead: Lead) -> Claim:
     """The claim, about the rank that is set apart where the claim itself singles out none, or one that waits alone in a
     group of its own: then a partner in that group went elsewhere."""
-    vague = not claim.ranks or 1 < len(claim.ranks) and 2 * len(claim.ranks) >= len(table.rows)
+    vague = not claim.ranks or len(claim.ranks) > 1 and 2 * len(claim.ranks) >= len(table.rows)
     if claim.role != "cause" or not (vague or _alone_in_a_group(table, claim, lead)):
         return claim
     host = table.case.registry.host_of.get(lead.rank)

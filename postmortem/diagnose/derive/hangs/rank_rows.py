@@ -5,16 +5,19 @@ A row holds the complaint of a rank, its stack, its last step, its last lines an
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.endings import Ending
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.processes import WRITTEN
 from postmortem.diagnose.wording import ranks_text
+from postmortem.formats.lineform import shape
 from postmortem.model import Event
 from postmortem.system import forms
 
@@ -164,24 +167,42 @@ def _row(rank: int, end: Ending | None, own: Sequence[Event]) -> Row:
         finished=next((e for e in reversed(written) if e.kind == "finished"), None),
         last=max(reversed(written), key=lambda e: e.at or 0.0, default=None),
         lines=[e for e in written if e.kind != "finished"],
-        once=[_line(e, number, text) for e in written for number, text in e.fields.get("once", ())],
+        once=list(chain.from_iterable(map(_once, written))),
     )
 
 
-def _line(e: Event, number: int, text: str) -> Event:
-    """Another line of the same writer."""
-    where = e.where._replace(line=number, end_line=None)
-    return e._replace(where=where, text=text, at=None, raw_time="", fields={}, context=(), before=0)
+def _once(e: Event) -> Iterator[Event]:
+    """The lines of a writer with a form that came once, as events."""
+    for number, text in e.fields.get("once", ()):
+        where = e.where._replace(line=number, end_line=None)
+        yield e._replace(where=where, text=text, at=None, raw_time="", fields={}, context=(), before=0)
 
 
 def _add_nameless(case: Case, rows: Mapping[int, Row]) -> None:
     """Of stacks that all ranks print on one console, the one outside of a collective is that of the only rank that
-    does not complain."""
+    does not complain, or else of the only one with a last line of its own."""
     silent = [row for row in rows.values() if row.silent]
     nameless = [e for e in case.of_kind("stack") if case.rank_of(e) is None and not e.fields.get("child")]
     outside = [e for e in nameless if not e.fields.get("collective")]
+    everyone = len(silent) == len(rows) == len(nameless)
+    silent = _with_own_last_line(silent) if everyone else silent
     if len(silent) == len(outside) == 1 < len(nameless):
         silent[0].stack = silent[0].stack or outside[0]
+        if everyone:
+            _share(rows, [e for e in nameless if e is not outside[0]])
+
+
+def _with_own_last_line(rows: Sequence[Row]) -> list[Row]:
+    """The one row whose last line has another form than that of all others."""
+    forms = grouped((shape(row.last.text), row) for row in rows if row.last is not None)
+    return next((own for own in forms.values() if len(own) == 1), []) if len(forms) == 2 else []
+
+
+def _share(rows: Mapping[int, Row], stacks: Sequence[Event]) -> None:
+    """Give the rows without a stack one each, if all are alike: which is whose does not matter."""
+    if len({(e.fields.get("collective"), e.fields.get("code")) for e in stacks}) == 1:
+        for row, e in zip((row for row in rows.values() if row.stack is None), stacks, strict=False):
+            row.stack = e
 
 
 def _while_dying(e: Event, death: Event | None, gave_up: Collection[int]) -> bool:
