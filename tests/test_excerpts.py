@@ -35,6 +35,7 @@ def differences(case: dict[str, Any], folder: Path) -> dict[str, object]:
     verdict = document["verdict"]
     first = "{source}:{line}: {text}".format(**verdict["evidence"][0]) if verdict["evidence"] else ""
     found = {**verdict, **verdict["culprit"], "attempts": document["job"]["attempts"], "evidence": first}
+    found["command"] = document["runs"][-1]["command"]
     wrong: dict[str, object] = {}
     for key, wanted in case["expect"].items():
         value = found[key.removeprefix("not_")]

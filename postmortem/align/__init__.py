@@ -165,9 +165,11 @@ def _display_order(rows: pd.DataFrame) -> Array:
     order = order[np.isfinite(time[order])]
     files, moments = source[order], time[order]
     back = (files[1:] == files[:-1]) & (moments[1:] < moments[:-1])
-    for file in np.unique(files[1:][back]).tolist():
+    found = np.unique(files[1:][back])
+    bounds: Array = np.searchsorted(files, [found, found + 1])
+    for first, end in bounds.T.tolist():
         reached = -_LAST
-        for i in order[np.searchsorted(files, file) : np.searchsorted(files, file, "right")].tolist():
+        for i in order[first:end].tolist():
             if time[i] < reached <= time[i] + IN_ORDER:
                 time[i] = reached
             reached = time[i]

@@ -67,9 +67,9 @@ class Correction(NamedTuple):
 
     def _bend(self, moment: Any) -> tuple[Any, Any]:
         """Seconds on top of offset and drift, and their variance; beyond the last knot the line goes on."""
-        at, extra, var = (np.array(knots) for knots in self.bends)
-        if len(at) < 2:
+        if len(self.bends[0]) < 2:
             return 0.0, 0.0
+        at, extra, var = (np.array(knots) for knots in self.bends)
         i = np.clip(np.searchsorted(at, moment), 1, len(at) - 1) - 1
         share = (moment - at[i]) / (at[i + 1] - at[i])
         return extra[i] + share * np.diff(extra)[i], var[i] + np.clip(share, 0.0, 1.0) * np.diff(var)[i]

@@ -71,7 +71,7 @@ class _Writer:
 def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int = LINES) -> Iterator[Event]:
     """Read the samples of a console-like source, of each of them at most about `most` lines."""
     writers: dict[tuple[int | None, str], _Writer] = {}
-    counters, named = Counters(), dict[tuple[str, str], Line]()
+    counters, named = Counters(), dict[tuple[str, str, int], Line]()
     number, whole = 0, True
     for line, marks in _lines(samples, style, most):
         whole, number = whole and line.number == number + 1, line.number
@@ -84,7 +84,8 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
         counters.read(line, rank, not whole)
         yield from _pairs(source, line)
         if marks & signs.JOB:
-            named.update({found: line for found in jobs.ids(env.body).items() if found not in named})
+            for kind, name in jobs.ids(env.body).items():
+                named.setdefault((kind, name, line.number if kind == jobs.COMMAND else 0), line)
     for (rank, _), writer in writers.items():
         for kind, line, fields in _found(writer, most):
             if kind != "identity":
@@ -92,7 +93,7 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
             elif source.kind in ("console", "json-lines", "ray") or rank is not None:
                 who = rank if rank is not None else fields.get("said_rank")
                 yield line_event(source, kind, line, who, fields, SHOWN)
-    for (kind, name), line in islice(named.items(), MAX_NAMES):
+    for (kind, name, _), line in islice(named.items(), MAX_NAMES):
         yield line_event(source, "job", line, None, {"job_name": (kind, name)}, SHOWN)
     yield from counters.events(source)
 

@@ -185,6 +185,11 @@ def _name(group: set[Key], taken: Mapping[str | None, object]) -> str:
 def separated(events: Sequence[Event]) -> dict[int, list[Event]]:
     """The events of each attempt. A line without an attempt belongs to the attempt of its pid or its copy (the second
     such line to the second of several), else to the one whose time it falls in, else to all."""
+    known = sorted({e.attempt for e in events if e.attempt is not None})
+    return {n: [*events] for n in known} if len(known) < 2 else _joined(events, known)
+
+
+def _joined(events: Sequence[Event], known: Sequence[int]) -> dict[int, list[Event]]:
     copies: dict[Copy, set[int]] = defaultdict(set)
     starts: dict[int, float] = {}
     pids: dict[int, int] = {}
@@ -196,7 +201,7 @@ def separated(events: Sequence[Event]) -> dict[int, list[Event]]:
             if (pid := e.fields.get("pid", e.pid)) is not None:
                 pids.setdefault(pid, e.attempt)
     order = sorted((at, attempt) for attempt, at in starts.items())
-    out: dict[int, list[Event]] = {n: [] for n in sorted({e.attempt for e in events if e.attempt is not None})}
+    out: dict[int, list[Event]] = {n: [] for n in known}
     seen: Counter[tuple[str, Copy]] = Counter()
     for e in events:
         own = e.attempt

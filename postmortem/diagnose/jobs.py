@@ -29,9 +29,13 @@ def name(events: Sequence[Event], paths: Iterable[str]) -> Name:
     files = [pair for path in paths for pair in ids_of_path(path).items()]
     lines = [pair for e in events for pair in _ids(e)]
     chosen = (_only(found for of, found in pairs if of == kind) for kind in KINDS for pairs in (files, lines))
-    command = next((found for kind, found in lines if kind == COMMAND), None)
     every = frozenset(found for kind, found in (*files, *lines) if kind != COMMAND)
-    return Name(next(filter(None, chosen), None), every, command)
+    return Name(next(filter(None, chosen), None), every, command(events))
+
+
+def command(events: Iterable[Event]) -> str | None:
+    """Return the first command in these events that starts a job."""
+    return next((found for e in events for kind, found in _ids(e) if kind == COMMAND), None)
 
 
 def _ids(e: Event) -> Iterator[tuple[str, str]]:

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from postmortem.diagnose import endings, liveness
 from postmortem.diagnose.grouped import grouped
+from postmortem.formats.jobs import COMMAND
 from postmortem.library import Library
 from postmortem.model import Event
 from postmortem.system import lazy
@@ -123,8 +124,9 @@ def _requeued(own: Sequence[Event], stops: Set[str]) -> list[int]:
 
 
 def _begins(e: Event) -> bool:
-    """Whether a rank is at work or begins anew."""
-    return e.kind == "anew" or (e.kind in ("progress", "finished") and e.source_kind in ("agent", "console"))
+    """Whether a rank is at work or begins anew, or a shell prints the command that starts the job (`set -x`)."""
+    command = e.kind == "job" and e.fields["job_name"][0] == COMMAND
+    return command or e.kind == "anew" or (e.kind in ("progress", "finished") and e.source_kind in ("agent", "console"))
 
 
 def _birth(begun: Sequence[Event], death: Event) -> list[int]:

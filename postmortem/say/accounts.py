@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from postmortem.align import Timeline
-from postmortem.diagnose import blame, liveness
+from postmortem.diagnose import blame, jobs, liveness
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.processes import Process
 from postmortem.diagnose.solution import Solution
@@ -18,9 +18,11 @@ from postmortem.model.contract import incident as contract
 from postmortem.model.contract import processes as rows
 from postmortem.model.contract.verdict import Attempt
 from postmortem.model.vocabulary import LOUD
+from postmortem.privacy import cut
 from postmortem.say import headline
 
 MOST_RANKS, MOST_PROCESSES = 20_000, 1_024
+COMMAND = 300  # characters
 MOST_ATTEMPTS, NAMED = 200, 64  # and ranks or hosts of one
 OTHERS = 3  # attempts that failed differently and are mentioned
 OPENING = ("identity", "anew", "pid")
@@ -149,14 +151,18 @@ def runs(solution: Solution) -> list[rows.Run]:
 
 def _run(job: str | None, launchers: set[int], members: Sequence[Solution]) -> rows.Run:
     last = members[-1]
+    ended, report = _ended(last)
+    command = jobs.command(members[0].case.events)
     return {
         "job": job,
+        "command": command and cut(command, COMMAND),
         "launchers": sorted(launchers)[:NAMED],
         "attempts": [s.case.attempt for s in members if s.case.attempt is not None],
         "begin": iso(_begin(members[0].case)),
         "end": iso(last.case.end),
         "outcome": "incident" if last.outcome == "recovered" else last.outcome,
-        "ended": _ended(last),
+        "ended": ended,
+        "end_stated_by": _line(report) if report else None,
     }
 
 
@@ -181,7 +187,7 @@ def _attempt(s: Solution) -> Attempt:
         "category": s.root.pattern.category if s.root else None,
         "pattern": s.root.pattern.id if s.root else None,
         "why": headline.in_short(s) if s.outcome != "healthy" else None,
-        "ended": _ended(s),
+        "ended": _ended(s)[0],
     }
 
 
@@ -193,17 +199,19 @@ def _begin(case: Case) -> float | None:
     return first if first == case.start else None
 
 
-def _ended(s: Solution) -> str | None:
-    """How the rank at fault ended, else the job; None where no line shows it."""
-    ends = {str(end) for r in s.ranks if (end := s.case.end_of(r)) is not None}
+def _ended(s: Solution) -> tuple[str | None, Event | None]:
+    """How the rank at fault ended, else the job, and the line that reports it; None where no line does."""
+    ends = {str(end): end.stated_by for r in s.ranks if (end := s.case.end_of(r)) is not None}
     if len(ends) == 1:
-        return ends.pop()
+        return ends.popitem()
     if s.outcome == "healthy":
-        return "finished" if s.case.all_finished or liveness.all_done(s.case) else "at work to its last line"
+        done = s.case.all_finished or liveness.all_done(s.case)
+        last = max(s.case.of_kind("finished"), key=lambda e: e.at or 0.0, default=None)
+        return ("finished", last) if done else ("at work to its last line", None)
     if s.root is not None and s.root.pattern.category == "scheduler":
-        return "stopped by the scheduler"
+        return "stopped by the scheduler", s.root.event
     others = [verb for _, verb in s.victims.by_fate()]
-    return f"the others {listed(others)}" if others else None
+    return f"the others {listed(others)}" if others else None, None
 
 
 def other_attempts(solution: Solution) -> Iterator[str]:

@@ -25,7 +25,6 @@ from postmortem.version import __version__
 
 PER_CLAIM = 3  # lines of proof
 FINDINGS, ROWS, HELPERS, TRACE = 200, 12, 6, 500
-COMMAND = 300  # characters
 ORDER = ("cause", "symptom", "confirms", "context")
 COLLECT: verdict.Action = {"kind": "none", "text": "Collect the missing evidence, then analyze again."}
 Row = dict[str, Any]
@@ -75,7 +74,7 @@ def _job(solution: Solution) -> contract.Job:
     return {
         "id": solution.job,
         "name": None,
-        "command": solution.named.command and cut(solution.named.command, COMMAND),
+        "command": solution.named.command and cut(solution.named.command, accounts.COMMAND),
         "world_size": _world(registry.world, sorted({*ranks, *solution.ranks})),
         "hosts": sorted(named | set(registry.host_of.values())),
         "torch": registry.torch,

@@ -228,8 +228,10 @@ def fell_back(view: View) -> Iterator[Defeat]:
     """An error in one line, right above a line that names the replacement."""
     for at, claim in view.numbered("cause", "symptom"):
         e = claim.event
+        if claim.pattern.entity != "self" or e.fields.get("frames"):
+            continue
         below = next((line for line in e.context[e.before + 1 : e.before + 3] if line.strip()), "")
-        if claim.pattern.entity == "self" and not e.fields.get("frames") and _REGEXES["instead"].search(below):
+        if _REGEXES["instead"].search(below):
             yield Defeat(at, "context", f"the next line names the replacement: `{cut(below.strip(), 80)}`")
 
 

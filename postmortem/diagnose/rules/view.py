@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
+from typing import get_args
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import HEIGHT, Claim
+from postmortem.diagnose.grouped import grouped
 from postmortem.model import Role
 
 
@@ -33,10 +36,15 @@ class View:
         """Ranks that waited until a timeout."""
         return self.case.ranks_of(c.event for c in self.claims if c.tells("wait"))
 
+    @cached_property
+    def by_role(self) -> Mapping[Role, Sequence[tuple[int, Claim]]]:
+        return grouped((c.role, (n, c)) for n, c in enumerate(self.claims))
+
     def numbered(self, *roles: Role) -> Iterable[tuple[int, Claim]]:
-        return ((n, c) for n, c in enumerate(self.claims) if not roles or c.role in roles)
+        return chain.from_iterable(self.by_role.get(role, ()) for role in roles or ROLES)
 
 
+ROLES: tuple[Role, ...] = get_args(Role)
 Rule = Callable[[View], Iterable[Defeat]]
 
 

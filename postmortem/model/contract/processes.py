@@ -92,6 +92,8 @@ class Run(TypedDict):
 
     job: str | None
     """As `job.id`"""
+    command: str | None
+    """The command that started it; null if no line shows it"""
     launchers: list[Count]
     """Pids of its launchers, ascending"""
     attempts: list[Count]
@@ -104,3 +106,5 @@ class Run(TypedDict):
     """That of its last attempt"""
     ended: str | None
     """How it ended, in words"""
+    end_stated_by: LastLine | None
+    """The line that reports it"""
