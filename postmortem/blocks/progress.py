@@ -262,10 +262,10 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
         yield "line", writer.last, {"last": True, **lines, **_error(writer.last)}
 
 
-def _once(writer: _Writer) -> tuple[tuple[int, str], ...]:
-    """The first and last ordinary lines with a shape of their own; a line with an error ends them."""
+def _once(writer: _Writer) -> tuple[tuple[int, str, str], ...]:
+    """Number, text and body of the first and last ordinary lines with a shape of their own."""
     lines = (line for line in writer.once.values() if line is not None and signs.is_ordinary(line))
-    found = [(line.number, line.envelope.body[:SHOWN]) for line in lines]
+    found = [(line.number, line.text[:SHOWN], line.envelope.body[:SHOWN]) for line in lines]
     return tuple(found[: ONCE[0]] + found[max(ONCE[0], len(found) - ONCE[1]) :])
 
 

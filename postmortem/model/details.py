@@ -157,7 +157,7 @@ class Worked(TypedDict, total=False):
     first: bool
     last: bool
     milestone: bool
-    once: tuple[tuple[int, str], ...]  # number and text of lines with a shape of their own
+    once: tuple[tuple[int, str, str], ...]  # number, text and body of lines with a shape of their own
     cries: bool  # reports an error
     grew: int  # the line where the count last grew
 

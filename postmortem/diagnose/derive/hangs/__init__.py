@@ -42,8 +42,10 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     apart = lead.find(rows)
     if apart is None:
         return found
-    found = [lead.followed(rows, claim, apart) for claim in found]
-    made = None if any(c.role == "cause" for c in found) else lead.alone(rows, apart)
+    best = next((c for c in found if c.role == "cause"), None)
+    if best is not None:
+        return [lead.followed(rows, c, apart) if c is best else c for c in found]
+    made = lead.alone(rows, apart)
     return [*found, replace(made, step=len(STEPS))] if made else found
 
 

@@ -200,12 +200,15 @@ def silence(table: Table) -> Claim | None:
     if not suspects:
         return None
     others, rows = ranks_text(table.complaining), [table.rows.get(r) or Row(r) for r in suspects]
-    if not table.waiting and not any(c.pattern.category == "collective-mismatch" for c in table.claims):
+    mismatch = any(c.pattern.category == "collective-mismatch" for c in table.claims)
+    if not table.waiting and not mismatch:
         return _vanished(table, rows, f"{others} lost the connection")
-    stack = rows[0].stack
-    where = f" (it was at {_code(stack)})" if stack else ""
     proof = [row.stack or row.last for row in rows] + [table.rows[r].proof for r in table.complaining]
-    because = f"{others} reported an error, {ranks_text(suspects)} did not{where}"
+    because = f"{others} reported an error, {ranks_text(suspects)} did not"
+    if rows[0].stack:
+        because += f" (it was at {_code(rows[0].stack)})"
+    elif not table.waiting and all(row.aborted for row in rows):
+        because = f"{ranks_text(suspects)} aborted on data of another size, and {others} lost the connection"
     return table.case.claim("rank-never-arrived", suspects, proof, because)
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs.rank_rows import Table
+from postmortem.diagnose.derive.hangs.rank_rows import Printed, Table
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import capital, ranks_text
 from postmortem.formats.lineform import message, shape
@@ -33,22 +33,22 @@ def find(table: Table) -> Lead | None:
     """The rank that one value, line or warning sets apart, the best evidence first; None where none or several do. The
     first rank often prints more than the others."""
     printing = {r for r, row in table.rows.items() if row.lines}
-    lines = _by_form((r, e) for r in printing for e in table.rows[r].once) if len(printing) >= FEW else []
+    lines = _by_form((r, *one) for r in printing for one in table.rows[r].once) if len(printing) >= FEW else []
     values = filter(None, (_odd_value(one) for one in lines if one.keys() == printing))
     return _only([*values]) or _only(_lone(lines, printing)) or _only(_lone(_by_form(_warnings(table)), printing))
 
 
-def _warnings(table: Table) -> Iterator[tuple[int, Event]]:
+def _warnings(table: Table) -> Iterator[tuple[int, Event, str]]:
     waits = {e.place for e in table.proofs.values()}
     for e in table.case.of_kind("notice"):
         rank = table.case.rank_of(e)
         if rank is not None and e.place not in waits and not e.fields.get("frames"):
-            yield rank, e
+            yield rank, e, message(e.text)
 
 
-def _by_form(printed: Iterable[tuple[int, Event]]) -> list[dict[int, Event]]:
+def _by_form(printed: Iterable[tuple[int, Event, str]]) -> list[dict[int, Printed]]:
     """The first line of each rank, for each form."""
-    forms = grouped((shape(e.text), (r, e)) for r, e in printed)
+    forms = grouped((shape(body), (r, (e, body))) for r, e, body in printed)
     return [dict(reversed(found)) for found in forms.values()]
 
 
@@ -56,22 +56,23 @@ def _only(found: Sequence[Lead]) -> Lead | None:
     return found[-1] if len({lead.rank for lead in found}) == 1 else None
 
 
-def _lone(lines: Sequence[Mapping[int, Event]], printing: Collection[int]) -> list[Lead]:
+def _lone(lines: Sequence[Mapping[int, Printed]], printing: Collection[int]) -> list[Lead]:
     lone = [found for one in lines if len(one) == 1 for found in one.items() if found[0] != min(printing, default=0)]
-    return [Lead(rank, e, f"only {ranks_text([rank])} logged `{message(e.text)}`") for rank, e in lone]
+    return [Lead(rank, e, f"only {ranks_text([rank])} logged `{message(body)}`") for rank, (e, body) in lone]
 
 
-def _odd_value(printed: Mapping[int, Event]) -> Lead | None:
+def _odd_value(printed: Mapping[int, Printed]) -> Lead | None:
     """The rank with another whole number than all others have at the same place of a line; a flag is none."""
-    rows = {r: _NUMBER.findall(e.text) for r, e in printed.items()}
+    rows = {r: _NUMBER.findall(body) for r, (_, body) in printed.items()}
     for column in zip(*rows.values(), strict=False):
         values = Counter(column)
         (usual, n), *others = values.most_common()
         if n == len(rows) - 1 and others and not set(values) <= {"0", "1"} and not any("." in v for v in values):
             rank = next(r for r, value in zip(rows, column, strict=True) if value != usual)
-            other = next(e for r, e in printed.items() if r != rank)
-            because = f"{ranks_text([rank])} logged `{message(printed[rank].text)}`, the others `{message(other.text)}`"
-            return Lead(rank, printed[rank], because)
+            e, body = printed[rank]
+            other = next(body for r, (_, body) in printed.items() if r != rank)
+            because = f"{ranks_text([rank])} logged `{message(body)}`, the others `{message(other)}`"
+            return Lead(rank, e, because)
     return None
 
 

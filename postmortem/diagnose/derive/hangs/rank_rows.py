@@ -26,6 +26,7 @@ LAST_LINES = 3
 DYING_S = 2.0  # a launcher notices the end of a rank up to two seconds late
 POINT_TO_POINT = ("send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list")
 _REGEXES = forms.regexes("diagnose/lines")
+Printed = tuple[Event, str]  # a line, and its text without prefixes
 Place = tuple[str, str]  # collective (`none` outside of any) and line of the user's code
 
 
@@ -43,7 +44,7 @@ class Row:
     finished: Event | None = None
     last: Event | None = None
     lines: list[Event] = field(default_factory=list)
-    once: list[Event] = field(default_factory=list)  # ordinary lines with a form that came once
+    once: list[Printed] = field(default_factory=list)  # ordinary lines with a form that came once
 
     @property
     def silent(self) -> bool:
@@ -53,6 +54,10 @@ class Row:
     def stopped(self) -> bool:
         """Whether it ran until the launcher ended it: then it may have waited like the others."""
         return self.end is not None and self.end.signal == "SIGTERM"
+
+    @property
+    def aborted(self) -> bool:
+        return self.end is not None and self.end.signal == "SIGABRT"
 
     @property
     def left(self) -> bool:
@@ -171,11 +176,11 @@ def _row(rank: int, end: Ending | None, own: Sequence[Event]) -> Row:
     )
 
 
-def _once(e: Event) -> Iterator[Event]:
-    """The lines of a writer with a form that came once, as events."""
-    for number, text in e.fields.get("once", ()):
+def _once(e: Event) -> Iterator[Printed]:
+    """The lines of a writer with a form that came once."""
+    for number, text, body in e.fields.get("once", ()):
         where = e.where._replace(line=number, end_line=None)
-        yield e._replace(where=where, text=text, at=None, raw_time="", fields={}, context=(), before=0)
+        yield e._replace(where=where, text=text, at=None, raw_time="", fields={}, context=(), before=0), body
 
 
 def _add_nameless(case: Case, rows: Mapping[int, Row]) -> None:
