@@ -31,6 +31,7 @@ ON_GPUS = (*GPU, "gpu-memory", "nccl")  # families of patterns in which a rank r
 PROGRAMS = ("python", "pt_", "pt-", "ray", "vllm", "sglang", "torchrun", "train", "main")  # names of rank processes
 BEFORE_S, AFTER_S = 120.0, 900.0  # around the job's own lines: its start and its end take time
 NEAR_S = 60.0  # between a kill and the report of its effect
+SERVED_S = 10.0  # between the end of a service and the next request to it
 
 
 # ── processes ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -123,8 +124,20 @@ def unknown_process(view: View) -> Iterator[Defeat]:
     for at, claim in view.numbered("cause", "symptom", "confirms"):
         pid = claim.event.fields.get("pid")
         fault = named and claim.speaker == "kernel" and _of_a_program(claim) and not claim.ranks and pid is not None
-        if fault or (_of_unknown_process(claim) and _pids_are_known(view.case)):
+        strange = _of_unknown_process(claim) and _pids_are_known(view.case)
+        if fault or (strange and not _served(view, claim)):
             yield Defeat(at, "context", f"pid {pid} does not belong to this job")
+
+
+def _served(view: View, kill: Claim) -> bool:
+    """Whether a rank lost a service right after the kernel had killed a program: then the program may have been it."""
+    lost = [moment(c.event) for c in view.claims if c.accuses and c.pattern.family == "python" and _of_a_service(c)]
+    at = moment(kill.event)
+    return at is not None and any(end is not None and -1.0 <= end - at <= SERVED_S for end in lost)
+
+
+def _of_a_service(c: Claim) -> bool:
+    return c.pattern.category == "network" and c.role == "cause"
 
 
 def in_another_cgroup(view: View) -> Iterator[Defeat]:

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,9 +17,10 @@ from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import capital, ranks_text
 from postmortem.formats.lineform import message, shape
 from postmortem.model import Event
+from postmortem.system import forms
 
 FEW = 3  # ranks: of two either may be the odd one
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_REGEXES = forms.regexes("diagnose/lines")
 
 
 class Lead(NamedTuple):
@@ -63,7 +63,7 @@ def _lone(lines: Sequence[Mapping[int, Printed]], printing: Collection[int]) -> 
 
 def _odd_value(printed: Mapping[int, Printed]) -> Lead | None:
     """The rank with another whole number than all others have at the same place of a line; a flag is none."""
-    rows = {r: _NUMBER.findall(body) for r, (_, body) in printed.items()}
+    rows = {r: _REGEXES["value"].findall(body) for r, (_, body) in printed.items()}
     for column in zip(*rows.values(), strict=False):
         values = Counter(column)
         (usual, n), *others = values.most_common()
