@@ -40,10 +40,10 @@ def find(table: Table) -> Lead | None:
 
 def _warnings(table: Table) -> Iterator[tuple[int, Event, str]]:
     waits = {e.place for e in table.proofs.values()}
-    for e in table.case.of_kind("notice"):
-        rank = table.case.rank_of(e)
-        if rank is not None and e.place not in waits and not e.fields.get("frames"):
-            yield rank, e, message(e.text)
+    for rank, events in table.case.by_rank.items():
+        for e in events:
+            if e.kind == "notice" and e.place not in waits and not e.fields.get("frames"):
+                yield rank, e, message(e.text)
 
 
 def _by_form(printed: Iterable[tuple[int, Event, str]]) -> list[dict[int, Printed]]:
