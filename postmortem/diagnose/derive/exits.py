@@ -273,7 +273,7 @@ def _unfinished_here(case: Case, e: Event) -> tuple[int, ...]:
 def _job_went_on(case: Case, c: Claim) -> bool:
     """Whether the job went on below in the same log, and was done: a helper step of a batch script failed. A report
     on the whole job has no progress below it, nor has the end of a rank that rank's own."""
-    rank = c.event.rank if c.speaker not in OTHERS else None
+    rank = c.event.rank if c.tells("end") and c.speaker not in OTHERS else None
     whole = rank is not None or c.pattern.entity == "job" or liveness.all_done(case)
     later = liveness.after(case, c.event, rank) if whole and c.speaker != "kernel" else iter(())
     return next(later, None) is not None
