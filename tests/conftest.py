@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "sample_logs"
+sys.path.append(str(ROOT / "benchmarks"))
+corpus: Any = importlib.import_module("corpus")
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 GOOD = "".join(f"2026-11-20 21:01:{i:02d},548 INFO [rank0] step {i} loss 2.0\n" for i in range(50))
 GOOD += "2026-11-20 21:02:00,548 INFO [rank0] training finished, exiting\n"

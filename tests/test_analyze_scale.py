@@ -18,14 +18,12 @@ from typing import Any
 import pool_work
 import pytest
 
-from conftest import ROOT, SAMPLES, needs
+from conftest import SAMPLES, corpus, needs
 from postmortem import report, scan
 from postmortem.analyze import Incident, Options, analyze
 from postmortem.model.frame import to_events
 from postmortem.system import pool
 
-sys.path.insert(0, str(ROOT / "benchmarks"))
-corpus: Any = import_module("corpus")
 reading: Any = import_module("postmortem.reading")
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -10,34 +10,15 @@ from types import CodeType, FrameType
 
 import pytest
 
+from conftest import corpus, table
+from postmortem import input as collect
 from postmortem import report
 from postmortem.analyze import Options, analyze
 from postmortem.library import load
+from postmortem.reading import read
 
 Logs = dict[str, str]
-RAISED = """\
-[rank{r}]: Traceback (most recent call last):
-[rank{r}]:   File "/work/train.py", line {n}, in <module>
-[rank{r}]:     main()
-[rank{r}]: {error}
-"""
-CLOSED = "RuntimeError: [../gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:31616"
-TIMEOUT = (
-    "[rank{r}]:[E1121 12:{at} ProcessGroupNCCL.cpp:616] [Rank {r}] Watchdog caught collective operation timeout: "
-    "WorkNCCL(SeqNum={n}, OpType=ALLREDUCE, NumelIn=1024, NumelOut=1024, Timeout(ms)=600000) "
-    "ran for 600029 milliseconds before timing out.\n"
-)
-FAILED = "E1121 {at}.688000 {agent} torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: {code}) local_rank: 0 (pid: {pid}) of binary: python3\n"
-KILLED = "[Sat Nov 21 12:00:20 2026] Out of memory: Killed process {pid} (python3) total-vm:1kB, anon-rss:1kB, file-rss:0kB, shmem-rss:0kB, UID:0 pgtables:1kB oom_score_adj:0\n"
-STACK = """\
-Process {pid}: python3 -u train.py
-Python v3.11.7 (/usr/bin/python3.11)
-
-Thread {pid} (idle): "MainThread"
-    {call} (torch/distributed/distributed_c10d.py:2000)
-    main (train.py:{line})
-    <module> (train.py:60)
-"""
+RAISED, CLOSED, TIMEOUT, FAILED, KILLED, STACK = table("calls").values()
 
 
 def clock(seconds: int) -> str:
@@ -118,6 +99,10 @@ def calls(logs: Logs, folder: Path) -> Counter[CodeType]:
     for name, text in logs.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
+    return counted(lambda: report.render_html(analyze([str(folder)], Options(workers=1))))
+
+
+def counted(run: Callable[[], object]) -> Counter[CodeType]:
     found = Counter[CodeType]()
 
     def called(frame: FrameType, kind: str, _: object) -> None:
@@ -126,7 +111,7 @@ def calls(logs: Logs, folder: Path) -> Counter[CodeType]:
 
     sys.setprofile(called)
     try:
-        report.render_html(analyze([str(folder)], Options(workers=1)))
+        run()
     finally:
         sys.setprofile(None)
     return found
@@ -139,3 +124,13 @@ def test_twice_as_much_costs_at_most_twice(job: str, tmp_path: Path) -> None:
     assert many.total() < 2.3 * few.total()
     worse = {f"{c.co_filename}:{c.co_firstlineno} {c.co_name}": (few[c], n) for c, n in many.items() if n > 2000}
     assert not {place: pair for place, pair in worse.items() if pair[1] > 2.6 * pair[0] > 0}
+
+
+@pytest.mark.parametrize(("size", "story", "most"), [(64 << 10, False, 1550), (64 << 10, True, 2450), (64, False, 420)])
+def test_a_log_of_many_costs_few_calls(size: int, story: bool, most: int, tmp_path: Path) -> None:
+    """Where lines like those of other logs are read once, and 12 lines of each log."""
+    corpus.make(tmp_path, ranks=24, size=size, seed=8, every=1000 if story else 1 << 20, story=story)
+    first, *logs = collect.collect([str(tmp_path)]).containers
+    read(first, lines=12)
+    found = counted(lambda: [read(log, lines=12) for log in logs]).total() / len(logs)
+    assert found < most

@@ -41,7 +41,7 @@ def differences(case: dict[str, Any], folder: Path) -> dict[str, object]:
         value = found[key.removeprefix("not_")]
         if key == "outcome":
             right = value in (wanted if isinstance(wanted, list) else [wanted])
-        elif key.endswith(("headline", "evidence", "because")):
+        elif key.endswith(("headline", "evidence", "because", "actions")):
             right = (wanted in str(value)) != key.startswith("not_")
         else:
             right = value == wanted

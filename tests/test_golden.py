@@ -237,6 +237,9 @@ PLANTED: dict[str, Change] = {
     "stated 2 times": lambda d: d["verdict"]["because"].extend(d["verdict"]["because"]),
     "cut: ": lambda d: d["verdict"].update(headline="Ranks 0, 1 … (+3 more) failed."),
     "its lines at": lambda d: d["chain"][0].update(time="2026-01-01T00:00:00Z"),
+    "the headline is about this rank": lambda d: d["verdict"].update(headline="An error hit this rank (x)."),
+    "0 and 1 timed out in the headline, 0 in": lambda d: d["verdict"].update(headline="Ranks 0 and 1 timed out.", because=["Rank 0 timed out."]),
+    "and no zone is known": lambda d: (d["verdict"].update(missing=[{"what": "a log", "how": "--since '2026-01-01 00:00:00 UTC'"}]), [c.update(kind="naive", zone_s=None) for c in d["clocks"]]),
     "printed no reason, and an error": lambda d: (d["verdict"].update(headline="Rank 2 printed no reason."), d["processes"][0].update(error={"source": "a", "line": 1})),
 }  # fmt: skip
 

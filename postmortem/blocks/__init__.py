@@ -27,7 +27,7 @@ from postmortem.blocks.guard import Guard
 from postmortem.formats import envelope, tables, unwrap
 from postmortem.formats.envelope import Style
 from postmortem.formats.excerpt import Excerpt, first_lines, line_event
-from postmortem.formats.marks import bare
+from postmortem.formats.marks import MARK, bare
 from postmortem.formats.sieve import Sieve
 from postmortem.library import Library, Signature, load, regexes, shipped
 from postmortem.library.regexes import PATIENCE
@@ -101,13 +101,14 @@ def parse(
         guard.note("the log ends in a block of NUL bytes, as after a host that lost power")
     events = own_verdict.without(events)
     events = guard.call(events, lambda: _together(events, library, guard))
-    return sorted(events, key=lambda e: (e.line, e.kind, e.pattern or ""))
+    return sorted(events, key=lambda e: (e.where.line or 0, e.kind, e.pattern or ""))
 
 
 def _style(scanned: Scanned, lines: int) -> Style:
     if not scanned.samples or scanned.source.kind == "run":  # its sentences begin with a rank
         return Style()
-    return envelope.learn(map(bare, first_lines(scanned.samples[0].text, min(200, max(lines, 40)))))
+    first = first_lines(scanned.samples[0].text, min(200, max(lines, 40)))
+    return envelope.learn(map(bare, first) if first and first[0].startswith(MARK) else first)
 
 
 def _hit(source: Source, hit: Hit, style: Style, library: Library) -> Iterator[Event]:
@@ -140,16 +141,15 @@ def _applies(pattern: Pattern, source: Source, excerpt: Excerpt) -> bool:
 
 def _pattern_event(excerpt: Excerpt, pattern: Pattern, match: Match) -> Event:
     fields = _captured(match.captures, excerpt.text)
-    if m := _LOCAL_RANK.search(excerpt.text) if "local_rank" not in fields else None:
-        fields["local_rank"] = whole(m[1])
-    line = next(excerpt.following())
-    return excerpt.event("pattern", line, pattern=pattern.id, severity=pattern.severity, fields=fields)
+    if m := _LOCAL_RANK.search(excerpt.text) if "local_rank:" in excerpt.text else None:
+        fields.setdefault("local_rank", whole(m[1]))
+    return excerpt.event("pattern", excerpt.first, pattern=pattern.id, severity=pattern.severity, fields=fields)
 
 
 def _captured(captures: Mapping[str, str], text: str) -> Details:
     """The captures of a pattern. One that contains a part of a secret is extended, so that it can be recognized
     and masked."""
-    if not may_hold(text):
+    if not captures or not may_hold(text):
         return captured(captures)
     found = {}
     for name, value in captures.items():
@@ -180,6 +180,8 @@ def _together(events: list[Event], library: Library, guard: Guard) -> list[Event
 
 def _one_exception_per_line(events: list[Event]) -> list[Event]:
     """The events without exceptions that the block of a traceback found too."""
+    if not [e for e in events if e.fields.get("headless")]:
+        return events
     seen = {e.where.line for e in events if e.kind == "exception" and not e.fields.get("headless")}
     out = []
     for e in sorted(events, key=lambda e: e.kind == "uttered"):
@@ -232,6 +234,7 @@ class _Decisive:
             for v in p.variants:
                 if kind := v.on or ("warned" if "NCCL WARN" in v.regex else ""):
                     self.variants.setdefault(kind, []).append((p, v.regex))
+        self.kinds = {"fault", "uttered", *self.variants}  # of events with a decisive line
         # a user's own regex has no gate, and a time limit
         self.sieves = {
             kind: Sieve({str(n): regex if shipped(p) else "" for n, (p, regex) in enumerate(variants)})
@@ -271,9 +274,11 @@ _decisive = lru_cache(maxsize=8)(_Decisive)
 
 def _on_events(events: list[Event], library: Library, guard: Guard) -> Iterator[Event]:
     """An event for each pattern that matches the decisive line of an event."""
-    read = _decisive(library).read
+    decisive = _decisive(library)
+    read = decisive.read
     named = {(e.line, e.pattern) for e in events if e.kind == "pattern"}
-    for event in list(events):
+    kinds = decisive.kinds
+    for event in [e for e in events if e.kind in kinds]:
         for kind, text, extra in _readings(event):
             for pattern, captures in read(kind, text):
                 if captures is None:

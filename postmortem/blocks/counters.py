@@ -23,7 +23,7 @@ from itertools import islice
 from postmortem.formats.excerpt import Line, line_event
 from postmortem.model import Event, Source
 from postmortem.model.details import Details
-from postmortem.model.digits import uniform, whole
+from postmortem.model.digits import whole
 from postmortem.system import forms
 
 MARKS = 300  # of each writer: more do not make a clock better
@@ -31,11 +31,11 @@ FAMILIES = 16
 COLUMNS = 4
 TOKENS = 8
 HEAD, FORM = 400, 160  # characters of a line that are searched for a counter; those of a form
-SEARCHED = HEAD + FORM
 _REGEXES = forms.regexes("blocks/counters")
 
 Key = tuple[str, str]  # form, clock
 Row = tuple[int, ...]
+Form = tuple[str, list[slice]]
 
 
 @dataclass
@@ -57,19 +57,21 @@ class Counters:
     def __init__(self) -> None:
         self.writers: dict[tuple[int | None, str | None, int | None], dict[Key, _Family]] = {}
 
-    def read(self, line: Line, rank: int | None, gap: bool) -> None:
-        """Add a line. `gap`: lines before it were not read."""
+    def read(self, line: Line, form: Form | None, rank: int | None, gap: bool) -> None:
+        """Add a line of some form. `gap`: lines before it were not read."""
         env = line.envelope
-        if env.stamp is None or env.stamp.clock == "boot" or (form := form_of(env.body)) is None:
+        if form is None or env.stamp is None or env.stamp.clock == "boot":
             return
         families = self.writers.setdefault((rank, env.host, env.local_rank), {})
         key = (form[0], env.stamp.clock)
-        if key not in families and len(families) >= 4 * FAMILIES:
-            return
-        family = families.setdefault(key, _Family(line, rank))
+        family = families.get(key)
+        if family is None:
+            if len(families) >= 4 * FAMILIES:
+                return
+            family = families[key] = _Family(line, rank)
         if gap and family.tail_from is None:
             family.tail_from = len(family.rows)
-        family.rows.append(form[1])
+        family.rows.append(tuple([whole(env.body[place]) for place in form[1]]))
         family.times.append(env.stamp.time)
         family.lines.append(line.number)
         family.sigma = max(family.sigma, env.stamp.sigma)
@@ -85,16 +87,9 @@ class Counters:
                     yield _event(source, name, family, chosen)
 
 
-def form_of(body: str) -> tuple[str, Row] | None:
-    """The form of a line and its whole numbers: `epoch # step # loss ~` and (0, 15).
+def form_of(text: str) -> Form | None:
+    """The form of a line, and the places of its whole numbers: `epoch # step # loss ~`, and those of 0 and 15.
     None for lines that show no progress."""
-    found = _form_of(body[:SEARCHED])
-    return found and (found[0], tuple([whole(body[place]) for place in found[1]]))
-
-
-@uniform
-def _form_of(text: str) -> tuple[str, list[slice]] | None:
-    """The form, and the places of the numbers."""
     head = text[:HEAD]
     for m in _REGEXES["counter"].finditer(head) if _REGEXES["may-count"].search(head) else ():
         if not _REGEXES["identity"].fullmatch(m["name"] or m["behind"]):
@@ -106,7 +101,7 @@ def _form_of(text: str) -> tuple[str, list[slice]] | None:
     return None
 
 
-def _form(text: str, start: int) -> tuple[str, list[slice]]:
+def _form(text: str, start: int) -> Form:
     shape: list[str] = []
     numbers: list[slice] = []
     for m in islice(_REGEXES["token"].finditer(text, start, start + FORM), TOKENS):

@@ -32,4 +32,4 @@ def parse(source: Source, data: bytes, style: Style) -> Iterator[Event]:
         at = frames[0]
     hit = Hit(at + 1, 0, lines[at].rstrip(), Around.of(b"", b"".join(lines[at + 1 :])), (), ())
     excerpt = Excerpt(source, hit, style)
-    yield excerpt.event("cut", next(excerpt.following()), fields={"opened": excerpt.number})
+    yield excerpt.event("cut", excerpt.first, fields={"opened": excerpt.number})

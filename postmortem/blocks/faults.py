@@ -81,7 +81,7 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
     text_removed = _TEXT.sub(" ", body[:4000])  # `Input/output error` is no level
     loud = _REGEXES["of-tool"].match(body) or _REGEXES["loud"].search(text_removed)
     if loud and not _REGEXES["again"].search(body) and (found := read(body)) is not None:
-        yield excerpt.event("fault", next(excerpt.following()), fields=fields_of(found))
+        yield excerpt.event("fault", excerpt.first, fields=fields_of(found))
 
 
 def parse_library(excerpt: Excerpt) -> Iterator[Event]:
@@ -99,7 +99,7 @@ def parse_library(excerpt: Excerpt) -> Iterator[Event]:
     below = islice(excerpt.block(), 1, 3)
     retried = any(_REGEXES["retries"].search(line.envelope.body) for line in below)
     if not retried and (found := read(text, library)) is not None:
-        yield excerpt.event("fault", next(excerpt.following()), fields=fields_of(found))
+        yield excerpt.event("fault", excerpt.first, fields=fields_of(found))
 
 
 def library_of(body: str) -> tuple[str, str]:
@@ -201,7 +201,7 @@ def parse_waiting(excerpt: Excerpt) -> Iterator[Event]:
     pid = number(task["pid"]) if task else None
     if task:
         fields |= {"comm": task["comm"], "pid": pid}
-    yield excerpt.event("fault", next(excerpt.following()), severity="warning", fields=fields, pid=pid)
+    yield excerpt.event("fault", excerpt.first, severity="warning", fields=fields, pid=pid)
 
 
 def _stack(excerpt: Excerpt, task: re.Match[str] | None) -> Iterator[str]:

@@ -14,11 +14,10 @@ from typing import NamedTuple
 
 from postmortem.formats.envelope import Envelope
 from postmortem.model.details import Details, captured
-from postmortem.model.digits import uniform, whole
+from postmortem.model.digits import whole
 from postmortem.system import forms
 
 _REGEXES = forms.regexes("blocks/identities")
-_WORDS = ("rank ", "RANK", "Rank ", "rank=", "world", "pid", "torch", "NCCL version", " of ")
 _NUMBERS = {s.name: s.value for s in signal.Signals}
 _PARTS = ("ed", "termination", "exit", "rc", "code", "status", "->", "=>")  # each form of an end has one of these
 
@@ -52,7 +51,7 @@ class End(NamedTuple):
 def learn(facts: Details, body: str) -> None:
     """Add the facts of a line about its writer: rank, size of the job, pid, bus and versions. The first counts;
     two different ranks make the rank unknown."""
-    if not any(word in body for word in _WORDS):
+    if _REGEXES["introduced"].search(body) is None:
         return
     if m := _REGEXES["of"].search(body):
         if facts.setdefault("said_rank", whole(m["rank"])) != whole(m["rank"]):
@@ -104,7 +103,7 @@ def end_in(body: str, rank: int | None, writer: str = "") -> End | None:
         return None
     if rank is None and writer and _REGEXES["number"].search(writer):
         body = f"{writer} {body}"
-    if not _may_end(body):
+    if not may_end(body):
         return None
     for name in ("end-of-rank", "end-arrow", "killed-rank", "own-end", "own-killed"):
         own = name.startswith("own-")
@@ -114,8 +113,8 @@ def end_in(body: str, rank: int | None, writer: str = "") -> End | None:
     return None
 
 
-@uniform
-def _may_end(body: str) -> bool:
+def may_end(body: str) -> bool:
+    """Whether a line may report an end, whatever its digits are."""
     lower, last = body.lower(), body.rstrip()[-1:]
     if not any(part in lower for part in _PARTS):
         return False

@@ -16,7 +16,7 @@ from postmortem.library import Signature
 from postmortem.model import Event
 from postmortem.system import forms
 
-OPENER = Signature(":own-verdict", r"\b(?:INCIDENT|RECOVERED|UNDETERMINED)  \w|\bHEALTHY\b", after=8192)
+OPENER = Signature(":own-verdict", r"\b(?:INCIDENT|RECOVERED|UNDETERMINED)  \w|\bHEALTHY(?:[\"\\\s]|$)", after=8192)
 KIND = "own-verdict"
 _REGEXES = forms.regexes("formats/excerpts")
 
@@ -35,10 +35,10 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
         if last or (paragraph == 2 and _REGEXES["verdict-field"].match(body)):
             last = line.number
     if last:
-        yield excerpt.event(KIND, next(excerpt.following()), end=last)
+        yield excerpt.event(KIND, excerpt.first, end=last)
 
 
 def without(events: list[Event]) -> list[Event]:
     """The events outside of our own verdicts."""
     spans = [(e.line, e.where.end_line or 0) for e in events if e.kind == KIND]
-    return [e for e in events if not any(a <= e.line <= b for a, b in spans)]
+    return [e for e in events if not any(a <= e.line <= b for a, b in spans)] if spans else events

@@ -79,10 +79,16 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
         if not line.text.strip() or env.kernel or (source.kind == "kernel" and not env.program):
             continue
         rank = env.rank if env.rank is not None else source.rank
-        writer = writers.setdefault((rank, _nameless(env) if rank is None else ""), _Writer())
-        _read(writer, line, marks, env.rank is not None or (rank is not None and env.gpu is not None))
-        counters.read(line, rank, not whole)
-        yield from _pairs(source, line)
+        key = (rank, _nameless(env) if rank is None else "")
+        writer = writers.get(key)
+        if writer is None:
+            writer = writers[key] = _Writer()
+        look = signs.look(env.body)
+        _read(writer, line, look, marks, env.rank is not None or (rank is not None and env.gpu is not None))
+        counters.read(line, look.counter, rank, not whole)
+        nameless = env.rank is None and (env.writer or "ank " in env.body)
+        if look.ends or nameless or "pid" in line.text.lower():
+            yield from _pairs(source, line)
         if marks & signs.JOB:
             for kind, name in jobs.ids(env.body).items():
                 named.setdefault((kind, name, line.number if kind == jobs.COMMAND else 0), line)
@@ -126,24 +132,27 @@ def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tup
             yield Line(number, bare(text), peel(text, style)), marks.of(start, start + len(raw)) | forced
 
 
-def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
+def _read(writer: _Writer, line: Line, look: signs.Look, marks: int, own: bool) -> None:
     """Update a writer by a line; `own`: the pid of the line is that of the rank."""
     env = line.envelope
-    if not signs.is_foreign(env.body):
+    if not look.foreign:
         if env.stamp is not None and writer.first is None:
             writer.first = line
         writer.last = line
         writer.tail.append(line)
-        _open(writer, line)
+        if look.shape in writer.once or len(writer.once) < SHAPES:
+            writer.once[look.shape] = None if look.shape in writer.once else line
+        if look.shape == writer.opening or not writer.opening:
+            _open(writer, line, look)
     if marks & signs.STEP:
         if writer.first_step is None and (step := signs.step(env.body)) is not None:
             writer.first_step = (line, step)
         writer.steps.append(line)
     if marks & (signs.STEP | signs.COUNT):
-        if writer.counting < COUNTS[0]:
-            _count(writer, line)
-        else:
+        if writer.counting >= COUNTS[0]:
             writer.counting_last.append(line)
+        elif look.counts:
+            _count(writer, line)
         writer.counting += 1
     if marks & signs.ANSWER:
         if signs.SIEVE["answer"].search(env.body):
@@ -152,7 +161,7 @@ def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
             writer.up = line
     if marks & signs.END:
         writer.completions.append(line)
-    if marks & signs.NOTICE and len(writer.notices) < MAX_NOTICES and signs.complains(env.body):
+    if marks & signs.NOTICE and look.complains and len(writer.notices) < MAX_NOTICES and signs.complains(env.body):
         writer.notices.append(line)
     if marks & signs.MILESTONE:
         writer.milestones.append(line)
@@ -166,17 +175,15 @@ def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
         writer.facts_line = line
 
 
-def _open(writer: _Writer, line: Line) -> None:
+def _open(writer: _Writer, line: Line, look: signs.Look) -> None:
     """Find copies of a writer's first line: a script that is started twice appends to its log. A line with a
     count is no opening, and one that comes often is no start."""
-    shape = signs.shape(line.envelope.body)
-    if shape in writer.once or len(writer.once) < SHAPES:
-        writer.once[shape] = None if shape in writer.once else line
+    shape = look.shape
     if not writer.opening:
         begins = "(most recent call " not in shape and not signs.has_error(shape)
-        unique = sum(map(str.isalpha, shape)) >= OPENING and not any(signs.counts(line.envelope.body))
+        unique = sum(map(str.isalpha, shape)) >= OPENING and not signs.counts(line.envelope.body)
         writer.opening, writer.opened = shape if begins and unique else "-", line.number
-    elif shape == writer.opening:
+    else:
         if line.number - writer.opened > TURNS and len(writer.anew) < ANEW:
             writer.anew.append(line)
         writer.opened = line.number

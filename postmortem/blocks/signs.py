@@ -16,21 +16,124 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice, pairwise
+from functools import cached_property, lru_cache
+from itertools import chain, islice, pairwise
 
 from postmortem import scan
+from postmortem.blocks import counters, identities
 from postmortem.formats.excerpt import Line
 from postmortem.formats.sieve import Sieve
 from postmortem.library import Signature
-from postmortem.model.digits import uniform, whole
+from postmortem.model.digits import KEPT, LONG, key_of, whole, zeros
 from postmortem.scan import NUMBER, SHIFT
 from postmortem.system import forms
 
 _ROWS, _REGEXES = forms.rows("blocks/signs"), forms.regexes("blocks/signs")
 SIEVE = Sieve({name: row["regex"] for name, row in _ROWS.items() if "gate" not in row and "ungated" not in row})
 LOSS = SIEVE["loss"]
+_ERROR = SIEVE.bits("level", "raised")
 OF = "of "  # a count with its total
 ENOUGH = 3  # lines of one kind in which a number grows
+
+
+class Look:
+    """What lines that differ in digits only have in common: `body` is one of them, with zeros. A regex that is
+    searched here has no digit but `\\d` and `0-9` (see test_forms.py), or may match too often."""
+
+    def __init__(self, body: str) -> None:
+        self.body = body
+        self.may = SIEVE.may(body)  # the forms that may match
+
+    @cached_property
+    def foreign(self) -> bool:
+        """Whether a scheduler or Ray wrote the line, not a rank."""
+        return bool(SIEVE["keeper"].search(self.body))
+
+    @cached_property
+    def no_news(self) -> bool:
+        """Whether the line is a scheduler's or a summary."""
+        return self.foreign or is_summary(self.body)
+
+    @cached_property
+    def shape(self) -> str:
+        """A line without its numbers, to find copies of it."""
+        return _REGEXES["digits"].sub("N", self.body.strip())[:120]
+
+    @cached_property
+    def plan(self) -> bool:
+        return bool(SIEVE["planned"].search(self.body)) and not LOSS.search(self.body)
+
+    @cached_property
+    def step(self) -> slice | None:
+        """The place of the number of the step."""
+        if (m := SIEVE["epoch-step"].search(self.body)) and not SIEVE["preparing"].match(self.body):
+            found = slice(*m.span("step" if m["step"] else "bar"))
+        elif m := SIEVE["step"].search(self.body):
+            found = slice(*m.span("step"))
+        else:
+            return None
+        return None if self.plan or self.no_news else found
+
+    @cached_property
+    def no_work(self) -> bool:
+        """Whether the numbers of a line are those of attempts or preparations."""
+        return bool(self.no_news or SIEVE["preparing"].match(self.body) or SIEVE["trying"].search(self.body))
+
+    @cached_property
+    def counts(self) -> list[tuple[str, slice, slice]]:
+        """The names of the counts, or their places, and the places of the counts; of `30/1000` that of the total."""
+        body = self.body
+        found = [(OF, slice(*m.span("all")), slice(*m.span("n"))) for m in _REGEXES["of-all"].finditer(body, 0, 400)]
+        if m := SIEVE["epoch"].search(body):
+            found.append(("epoch", slice(0), slice(*m.span("n"))))
+        if m := SIEVE["so-far"].search(body):
+            found.append(("", slice(*m.span("name")), slice(*m.span("n"))))
+        if (m := SIEVE["step"].search(body)) and not self.plan:
+            found.append((m["word"].lower(), slice(0), slice(*m.span("step"))))
+        return found
+
+    @cached_property
+    def code(self) -> bool:
+        """Whether the line may be quoted code."""
+        return bool(_REGEXES["code"].match(self.body))
+
+    @cached_property
+    def error(self) -> bool:
+        """Whether the line may report an error."""
+        return bool(self.may & _ERROR)
+
+    @cached_property
+    def complains(self) -> bool:
+        return bool(SIEVE["complaint"].search(self.body))
+
+    @cached_property
+    def no_result(self) -> bool:
+        body = self.body
+        return bool(is_summary(body) or SIEVE["no-result"].search(body) or _REGEXES["setting"].match(body))
+
+    @cached_property
+    def result(self) -> bool:
+        """Whether the line has a result other than a metric, of which some have a digit in their name."""
+        found = any(SIEVE[name].search(self.body) for name in ("pairs", "saved"))
+        return found or any(_REGEXES[name].match(self.body) for name in ("row", "cell"))
+
+    @cached_property
+    def counter(self) -> tuple[str, list[slice]] | None:
+        return counters.form_of(self.body)
+
+    @cached_property
+    def ends(self) -> bool:
+        """Whether the line may report the end of a rank."""
+        return identities.may_end(self.body)
+
+
+_look = lru_cache(maxsize=KEPT)(lambda key: Look(key.decode("utf-8", "surrogatepass")))
+
+
+def look(body: str) -> Look:
+    """Return what a line has in common with those of other digits."""
+    key = key_of(body)
+    return _look(key) if len(key) < LONG else Look(zeros(body))
 
 
 # ── who wrote a line ────────────────────────────────────────────────────────────────────────────────────────
@@ -38,7 +141,7 @@ ENOUGH = 3  # lines of one kind in which a number grows
 
 def is_foreign(body: str) -> bool:
     """Whether a scheduler or Ray wrote the line, not a rank."""
-    return bool(SIEVE["keeper"].search(body))
+    return look(body).foreign
 
 
 def is_summary(body: str) -> bool:
@@ -57,79 +160,37 @@ def is_ordinary(line: Line) -> bool:
     return not (_REGEXES["of-traceback"].match(body) or is_of_library(line.text) or troubled(body))
 
 
-@uniform
-def shape(body: str) -> str:
-    """A line without its numbers, to find copies of it."""
-    return _REGEXES["digits"].sub("N", body.strip())[:120]
-
-
 # ── work ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def step(body: str) -> int | None:
     """The number of the step in a line."""
-    place = _step(body)
-    return None if place is None or _is_code(body) else whole(body[place])
+    shared = look(body)
+    return None if shared.step is None or _is_code(shared, body) else whole(body[shared.step])
 
 
-@uniform
-def _step(body: str) -> slice | None:
-    if (m := SIEVE["epoch-step"].search(body)) and not SIEVE["preparing"].match(body):
-        found = slice(*m.span("step" if m["step"] else "bar"))
-    elif m := SIEVE["step"].search(body):
-        found = slice(*m.span("step"))
-    else:
-        return None
-    return None if _is_plan(body) or _is_no_news(body) else found
-
-
-def _is_plan(body: str) -> bool:
-    return bool(SIEVE["planned"].search(body)) and not LOSS.search(body)
-
-
-def _is_no_news(body: str) -> bool:
-    """Whether the line is a scheduler's or a summary."""
-    return is_foreign(body) or is_summary(body)
-
-
-def _is_code(body: str) -> bool:
-    return bool(_REGEXES["code"].match(body))
+def _is_code(shared: Look, body: str) -> bool:
+    return shared.code and bool(_REGEXES["code"].match(body))
 
 
 def _is_no_work(body: str) -> bool:
     """Whether the numbers of a line are those of attempts, preparations or errors, or the line is quoted code."""
-    return _is_preparing(body) or _is_code(body) or has_error(body)
+    shared = look(body)
+    return shared.no_work or _is_code(shared, body) or has_error(body)
 
 
-@uniform
-def _is_preparing(body: str) -> bool:
-    return bool(_is_no_news(body) or SIEVE["preparing"].match(body) or SIEVE["trying"].search(body))
-
-
-def counts(body: str) -> Iterator[tuple[str, int]]:
+def counts(body: str) -> list[tuple[str, int]]:
     """The counts in a line by name: `("iter", 30)`, `("of 1000", 30)`. Attempts and failures are no work."""
-    places = _counts(body)
+    places = look(body).counts
     if not places or _is_no_work(body):
-        return
+        return []
+    found = []
     for name, named, at in places:
         count = whole(body[at])
-        if name == OF:
-            if 1 < (total := whole(body[named])) >= count:
-                yield f"of {total}", count
-        else:
-            yield name or body[named], count
-
-
-@uniform
-def _counts(body: str) -> list[tuple[str, slice, slice]]:
-    """The names of the counts, or their places, and the places of the counts; of `30/1000` that of the total."""
-    found = [(OF, slice(*m.span("all")), slice(*m.span("n"))) for m in _REGEXES["of-all"].finditer(body, 0, 400)]
-    if m := SIEVE["epoch"].search(body):
-        found.append(("epoch", slice(0), slice(*m.span("n"))))
-    if m := SIEVE["so-far"].search(body):
-        found.append(("", slice(*m.span("name")), slice(*m.span("n"))))
-    if (m := SIEVE["step"].search(body)) and not _is_plan(body):
-        found.append((m["word"].lower(), slice(0), slice(*m.span("step"))))
+        if name != OF:
+            found.append((name or body[named], count))
+        elif 1 < (total := whole(body[named])) >= count:
+            found.append((f"of {total}", count))
     return found
 
 
@@ -139,6 +200,8 @@ def _kind(body: str) -> str:
 
 def series(bodies: Sequence[str]) -> int | None:
     """The last line of a kind with a number that grows in each: `| timesteps | 4096 |`, `[00012] tr 0.31`."""
+    if len(bodies) < ENOUGH:
+        return None
     kinds: dict[str, list[tuple[int, list[int]]]] = {}
     for i, body in enumerate(bodies):
         if not _is_no_work(body):
@@ -149,12 +212,17 @@ def series(bodies: Sequence[str]) -> int | None:
 
 def rounds(bodies: Sequence[str]) -> int | None:
     """The last line of a loop that repeats a few lines, none of them an error."""
+    if len(bodies) < 2 * ENOUGH:
+        return None
     kinds = list(map(_kind, bodies))
     often = {kind for kind, n in Counter(kinds).items() if n >= ENOUGH and sum(map(str.isalpha, kind)) > ENOUGH}
     turns = [i for i, kind in enumerate(kinds) if kind in often]
     if len(turns) * 5 < len(bodies) * 3 or len(turns) < 2 * ENOUGH:
         return None
-    if any(_is_no_news(body) or _is_code(body) or SIEVE["trying"].search(body) or troubled(body) for body in bodies):
+    if any(
+        look(body).no_news or _is_code(look(body), body) or SIEVE["trying"].search(body) or troubled(body)
+        for body in bodies
+    ):
         return None
     return turns[-1]
 
@@ -172,10 +240,8 @@ def _one_grows(rows: Sequence[tuple[int, list[int]]]) -> bool:
 
 def result(body: str) -> bool:
     """Whether a line has a result: a score, a row of a table of scores, or the path of an output."""
-    if is_summary(body) or SIEVE["no-result"].search(body) or _REGEXES["setting"].match(body):
-        return False
-    found = any(SIEVE[name].search(body) for name in ("metric", "pairs", "saved"))
-    return found or any(_REGEXES[name].match(body) for name in ("row", "cell"))
+    shared = look(body)
+    return not shared.no_result and (shared.result or SIEVE["metric"].search(body) is not None)
 
 
 # ── complaints ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -183,16 +249,13 @@ def result(body: str) -> bool:
 
 def complains(body: str) -> bool:
     """Whether a line may be a complaint: compared between ranks where no pattern matches."""
-    return _complains(body) and not SIEVE["benign"].search(body)
-
-
-@uniform
-def _complains(body: str) -> bool:
-    return bool(SIEVE["complaint"].search(body))
+    return look(body).complains and not SIEVE["benign"].search(body)
 
 
 def has_error(text: str) -> bool:
     """Whether a line reports an error, by its level or its words, that the program did not dismiss."""
+    if not look(text).error:
+        return False
     return bool(SIEVE["level"].search(text) or SIEVE["raised"].search(text)) and not SIEVE["shrugged"].search(text)
 
 
@@ -262,19 +325,25 @@ class Marks:
 
     def picked(self) -> set[int]:
         """The offsets of the first and the last lines of each kind."""
+        if not self.places:
+            return set()
+        by_mark = dict[int, list[int]]()
+        for place in self.places:
+            by_mark.setdefault(place & NUMBER, []).append(place >> SHIFT)
         found: set[int] = set()
         for mark, first, last in PICKED:
-            marked = [place >> SHIFT for place in self.places if place & mark]
-            found.update(self._starts(marked, first), self._starts(reversed(marked), last))
+            marked = sorted(chain.from_iterable(places for marks, places in by_mark.items() if marks & mark))
+            if marked:
+                found.update(self._starts(marked, first), self._starts(reversed(marked), last))
         return found
 
     def _starts(self, places: Iterable[int], most: int) -> dict[int, None]:
         """The offsets of the lines of some places, each once."""
         found: dict[int, None] = {}
-        for place in islice(places, 64):
+        for place in islice(places, 64 if most else 0):
+            found[self.data.rfind(b"\n", 0, place) + 1] = None
             if len(found) == most:
                 break
-            found[self.data.rfind(b"\n", 0, place) + 1] = None
         return found
 
 

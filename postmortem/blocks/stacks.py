@@ -80,7 +80,7 @@ def parse_dump(excerpt: Excerpt) -> Iterator[Event]:
         return  # part of a crash
     if (request := _REQUESTED.search(excerpt.text)) and request["what"] != "dumps its stacks":
         stopped: Details = {"frames": (), "state": "T"}
-        yield _requested(excerpt.event("stack", next(excerpt.following()), fields=stopped), request)
+        yield _requested(excerpt.event("stack", excerpt.first, fields=stopped), request)
         return
     current = excerpt.envelope.body.startswith("Current")
     above = excerpt.above()
@@ -93,7 +93,7 @@ def parse_dump(excerpt: Excerpt) -> Iterator[Event]:
     fields = stack_fields(threads[-1][1])  # the main thread is dumped last
     fields |= {"writer": dumper.writer} if dumper is not None and dumper.writer else {}
     rank = None if dumper is None else dumper.rank
-    event = excerpt.event("stack", next(excerpt.following()), severity="warning", fields=fields, rank=rank)
+    event = excerpt.event("stack", excerpt.first, severity="warning", fields=fields, rank=rank)
     request = _REQUESTED.search(above.text) if above else None
     yield _requested(event, request, above.text) if request and above else event
 

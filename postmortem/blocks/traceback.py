@@ -77,7 +77,8 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
         _take_own_exception(excerpt, reading)
         yield _event(excerpt, reading)
     elif reading.open and excerpt.to_the_end(OPENER.after):
-        yield excerpt.event("cut", next(excerpt.following()), fields={"opened": excerpt.number})
+        ignored: Details = {"ignored": True} if excerpt.handled("", excerpt.number) == "ignored" else {}
+        yield excerpt.event("cut", excerpt.first, fields={"opened": excerpt.number, **ignored})
 
 
 def _take_own_exception(excerpt: Excerpt, reading: _Reading) -> None:
@@ -93,7 +94,7 @@ def _take_own_exception(excerpt: Excerpt, reading: _Reading) -> None:
 
 def parse_headless(excerpt: Excerpt) -> Iterator[Event]:
     """Read an exception line without the head of its traceback: below frames, or as the first line of a file."""
-    line = next(excerpt.following())
+    line = excerpt.first
     above = next(excerpt.preceding(), None)
     recorded = _REGEXES["recorded"].match(excerpt.envelope.body.strip())
     # in the JSON over several lines that torchelastic's error handler prints

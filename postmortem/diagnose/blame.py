@@ -179,7 +179,7 @@ def _by_exit_codes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     crash = root.pattern.category == "native-crash"
     failed = [r for r, end in ends.items() if (end.kind == "crash" if crash else end.failed)]
     nameless = [c for c in claims if c.role == "cause" and not c.ranks and c.pattern.entity == "self"]
-    if len(failed) != 1 or sum(len(c.events) for c in nameless) != 1:
+    if len(failed) != 1 or sum(1 if c.pattern.derived else len(c.events) for c in nameless) != 1:
         return ()
     if not _may_be_on(case, failed[0], ends[failed[0]], root.event.host):
         return ()

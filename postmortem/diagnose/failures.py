@@ -14,6 +14,7 @@ from postmortem.diagnose.grouped import grouped
 from postmortem.formats.lineform import gist
 from postmortem.library import Library
 from postmortem.model import Event
+from postmortem.model.digits import number
 from postmortem.model.vocabulary import OF_PEERS
 
 Place = tuple[str, int | None]  # file and line
@@ -81,7 +82,7 @@ def _exit_codes(events: Sequence[Event], library: Library) -> Mapping[int, Seque
     if len({e.attempt for e in exits}) > 1:
         return {}
     aborts = library.telling("aborts")
-    aborted = [(e.fields.get("rank"), 1) for e in events if e.pattern in aborts]
+    aborted = [(e.fields.get("rank", number(e.fields.get("ranks"))), 1) for e in events if e.pattern in aborts]
     ended = [(e.rank, code) for e in exits if e.rank is not None and (code := e.fields.get("exitcode")) is not None]
     return grouped((rank, code) for rank, code in ended or aborted if rank is not None)
 

@@ -57,7 +57,7 @@ def _is_own_class(root: Claim) -> bool:
 
 
 def _lines(case: Case, root: Claim) -> Iterator[str]:
-    """Its own line, the lines of its message below, and the lines above, nearest first."""
+    """Its own line, the lines of its message below, and the lines around it, from the last to the first."""
     e = root.event
     text = e.fields.get("line") or e.text
     around = root.pattern.topic == "around"
@@ -66,8 +66,8 @@ def _lines(case: Case, root: Claim) -> Iterator[str]:
         yield from filter(_is_message, e.context[e.before + 1 : e.before + 3])
     if around:
         yield from filter(_is_message, reversed(e.context[max(0, e.before - CONTEXT) : e.before]))
-        above = [x for x in case.by_source[e.where.source] if 0 < e.line - x.line <= CONTEXT]
-        yield from (x.text for x in sorted(above, key=lambda e: e.line, reverse=True))
+        near = [x for x in case.by_source[e.where.source] if -2 <= e.line - x.line <= CONTEXT and x.line != e.line]
+        yield from (x.text for x in sorted(near, key=lambda e: e.line, reverse=True))
 
 
 def _is_message(line: str) -> bool:

@@ -10,13 +10,14 @@ only where the whole file has it (see `style`).
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from postmortem.formats import marks, records, times
-from postmortem.formats.style import COLUMNS, HOST, LABELS, NEAR, SRUN, Style, learn, rank_in
+from postmortem.formats.style import COLUMNS, HOST, LABELS, NEAR, RANKED, SRUN, Style, learn
 from postmortem.model import Stamp
-from postmortem.model.digits import whole
+from postmortem.model.digits import KEPT, LONG, key_of, whole
 from postmortem.system import forms, lazy
 
 
@@ -42,6 +43,7 @@ class Envelope(NamedTuple):
 _ROWS, _REGEXES = forms.rows("formats/envelopes"), forms.regexes("formats/envelopes")
 _ANSI, _TALOS = _REGEXES["ansi"], _REGEXES["talos"]
 _NUMBERS = {"rank": True, "local_rank": True, "world": True, "pid": True, "host": False, "gpu": False}
+_CERTAIN = re.compile(r"(?:<0{1,3}>)?\[?0{10}|<0{1,3}>0 ")  # zeros of prefixes with certain digits: of 1970, RFC 5424
 _IN_TEXT = [_REGEXES[name] for name, row in _ROWS.items() if "in_text" in row]
 
 
@@ -66,12 +68,14 @@ def clean(text: str) -> str:
 @lru_cache(maxsize=1024)  # the contexts of two hits share lines
 def peel(text: str, style: Style = Style()) -> Envelope:
     """Remove all prefixes of a line. Never raises; what is not a prefix stays in `body`."""
-    number, facts, text = marks.read(clean(text))
+    number, facts = None, marks.NOTHING
+    if text.startswith(marks.MARK) or "\x1b" in text or "\0" in text:
+        number, facts, text = marks.read(clean(text))
     found = None
     if text.startswith("{") and text.rstrip().endswith("}") and len(text) < 65536:
         found = _json_line(text, style)
     if found is None:
-        found = _Peeler(text, style).envelope()
+        found = _peeled(text, style)
     if number is None:
         return found
     key = (facts.writer, str(facts.pid or ""), "" if facts.rank is None else f"rank {facts.rank}")
@@ -79,6 +83,24 @@ def peel(text: str, style: Style = Style()) -> Envelope:
     pid = facts.pid if not facts.program or facts.rank is not None else None
     merged = _with_facts(found, facts._replace(pid=pid))
     return merged._replace(key=(*found.key, *filter(None, key)), line=number, writer=found.writer or facts.writer)
+
+
+def _peeled(text: str, style: Style) -> Envelope:
+    """The envelope of a line, by the places of its prefixes, which it shares with the lines of other digits."""
+    alike = key_of(text)
+    places = _places(alike, style) if len(alike) < LONG else None
+    if places is not None:
+        found = places.read(text)
+        if found.stamp is not None or not places.timed:
+            return found  # a date that is none, such as that of a month 13, leaves the place to another
+    return _Peeler(text, style, of_digits=True).places().read(text)
+
+
+@lru_cache(maxsize=KEPT)
+def _places(alike: bytes, style: Style) -> _Places | None:
+    """The places in a line with zeros for digits; None if they depend on the digits."""
+    peeler = _Peeler(alike.decode("utf-8", "surrogatepass"), style)
+    return None if peeler.certain else peeler.places()
 
 
 def _with_facts(env: Envelope, facts: marks.Facts) -> Envelope:
@@ -109,16 +131,46 @@ def _json_line(text: str, style: Style) -> Envelope | None:
     return _with_facts(Envelope(found[1] + records.measured(record)), facts)
 
 
-class _Peeler:
-    """The state of one line: the position, and the fields read so far. The first value of a field counts."""
+Part = tuple[int, Callable[[str], Any], slice]  # the number of a field, what reads it, and where
 
-    def __init__(self, text: str, style: Style) -> None:
-        self.text, self.style = text, style
+
+class _Places(NamedTuple):
+    """Where a line has its prefixes, and what is the same in all lines that differ in digits only."""
+
+    at: int  # the length of all prefixes
+    key: tuple[slice, ...]
+    constant: list[Any]  # the fields of an envelope
+    parts: list[Part]
+    timed: bool
+
+    def read(self, text: str) -> Envelope:
+        values = self.constant.copy()
+        values[0] = text[self.at :]
+        if self.key:
+            values[1] = tuple([text[place] for place in self.key])
+        for number, read, place in self.parts:
+            values[number] = read(text[place])
+        return _new(Envelope, values)
+
+
+_FIELDS = {name: number for number, name in enumerate(Envelope._fields)}
+_UNKNOWN = list(Envelope(""))
+_new = tuple.__new__  # what `Envelope._make` calls
+
+
+class _Peeler:
+    """Finds the places of the prefixes of one line, which may have zeros for digits. The first value of a field counts.
+    `of_digits`: the digits are those of the line, and may show that a time is none."""
+
+    def __init__(self, text: str, style: Style, of_digits: bool = False) -> None:
+        self.text, self.style, self.of_digits = text, style, of_digits
         self.at = 0
-        self.key: list[str] = []
-        self.fields: dict[str, Any] = {}
+        self.key: list[slice] = []
+        self.fields: dict[str, Any] = {}  # a constant, or what reads the value, and where
+        self.certain = _CERTAIN.match(text) is not None
         self._label()
         for _ in range(8):
+            self.certain = self.certain or _CERTAIN.match(text, self.at) is not None
             form = _NEXT_FAR if self.at >= 200 else _NEXT_UNTIMED if "stamp" in self.fields else _NEXT
             if (m := form.match(text, self.at)) is None:
                 break
@@ -129,10 +181,22 @@ class _Peeler:
             self.at = m.end()
         return m
 
-    def learn(self, **fields: Any) -> None:
-        for name, value in fields.items():
-            if value is not None:
-                self.fields.setdefault(name, value)
+    def learn(self, name: str, start: int, end: int, read: Callable[[str], Any] = str) -> None:
+        self.fields.setdefault(name, (read, slice(start, end)))
+
+    def learn_rank(self, start: int, end: int) -> None:
+        if m := RANKED.search(self.text[start:end]):
+            self.learn("rank", start + m.start(1), start + m.end(1), whole)
+
+    def learn_time(self, start: int, end: int) -> None:
+        text = self.text[start:end]
+        read = times.reader(text) if not self.of_digits else times.find if times.find(text) else None
+        if read is not None:
+            self.learn("stamp", start, end, read)
+
+    def stripped(self, start: int, end: int, letters: str | None = None) -> tuple[int, int]:
+        text = self.text[start:end]
+        return start + len(text) - len(text.lstrip(letters)), end - len(text) + len(text.rstrip(letters))
 
     def _label(self) -> None:
         """Read the label that each line of this file has."""
@@ -140,24 +204,31 @@ class _Peeler:
         if style.margin:
             self.at = len(self.text) - len(self.text.removeprefix(">").removeprefix(" "))
         if style.srun and (m := self.match(SRUN)):
-            self.key.append(m[0].strip())
+            self.key.append(slice(*self.stripped(*m.span())))
             # slurmstepd writes into the pipe of some task and is no task
             if not self.text.startswith("slurmstepd", self.at):
-                self.learn(rank=whole(m["rank"]))
+                self.learn("rank", *m.span("rank"), whole)
         elif ": kern" in self.text and (m := self.match(_TALOS)):
-            self.learn(host=m["host"], stamp=times.find(m[2]), kernel=True)
+            self.learn("host", *m.span("host"))
+            self.learn_time(*m.span(2))
+            self.fields["kernel"] = True
         elif style.label and (m := self.match(LABELS[style.label])):
-            self.key.append(m["writer"])
-            self.learn(stamp=times.find(m[0]), rank=rank_in(m["writer"]), writer=m["writer"])
+            self.key.append(slice(*m.span("writer")))
+            self.learn_time(*m.span())
+            self.learn_rank(*m.span("writer"))
+            self.learn("writer", *m.span("writer"))
         elif style.lead and (m := self.match(re.compile(style.lead))):
-            who, lead = m["who"].strip(), m[0][len(m["at"]) :]
-            self.key.append(who)
-            self.learn(writer=who, rank=rank_in(who.strip(" \t:|>[]()")), stamp=times.find(m["at"]))
+            who, lead = self.stripped(*m.span("who")), m[0][len(m["at"]) :]
+            self.key.append(slice(*who))
+            self.learn("writer", *who)
+            self.learn_rank(*self.stripped(*who, " \t:|>[]()"))
+            self.learn_time(*m.span("at"))
             if HOST.match(lead + "x"):
-                self.learn(host=lead.strip(" \t:|"))
+                self.learn("host", *self.stripped(m.end("at"), m.end(), " \t:|"))
         elif style.host and (m := self.match(HOST)):
-            self.key.append(m["host"])
-            self.learn(host=m["host"], writer=m["host"])
+            self.key.append(slice(*m.span("host")))
+            self.learn("host", *m.span("host"))
+            self.learn("writer", *m.span("host"))
 
     def _take(self, name: str) -> None:
         """Remove the prefix `name`, and read its fields."""
@@ -168,17 +239,21 @@ class _Peeler:
             self._tee(m)
             return
         if "key" in row:
-            self.key.append(m[row["key"]])
+            self.key.append(slice(*m.span(row["key"])))
         if "writer" in row:
-            self.learn(writer=m[row["writer"]])
+            self.learn("writer", *m.span(row["writer"]))
         if tag := groups.get("tag"):
-            self.learn(rank=rank_in(tag), **({"kernel": True} if tag == "kernel" else {"program": tag}))
+            self.learn_rank(*m.span("tag"))
+            self.fields.setdefault(
+                *(("kernel", True) if tag == "kernel" else ("program", (str, slice(*m.span("tag")))))
+            )
         for field, value in groups.items():
             if value is not None and field in _NUMBERS:
-                self.fields.setdefault(field, whole(value) if _NUMBERS[field] else value)
+                self.learn(field, *m.span(field), whole if _NUMBERS[field] else str)
         if "time" in row and "stamp" not in self.fields:
-            self.learn(stamp=times.find(m[0]))
-        self.learn(**row.get("set", {}))
+            self.learn_time(*m.span())
+        for field, value in row.get("set", {}).items():
+            self.fields.setdefault(field, value)
 
     def _tee(self, m: re.Match[str]) -> None:
         name = "rank" if m["role"].lower() == "rank" else "local_rank"
@@ -187,26 +262,32 @@ class _Peeler:
             self.fields["local_rank"] = self.fields.pop("rank")
         if name == "local_rank" and self.fields.pop(name, None) is not None:
             self.key.clear()  # a writer interrupted the line of another
-        self.key.append(m[0].strip())
-        self.learn(**{name: whole(m["number"])})
+        self.key.append(slice(*self.stripped(*m.span())))
+        self.learn(name, *m.span("number"), whole)
 
-    def envelope(self) -> Envelope:
+    def places(self) -> _Places:
         body = self.text[self.at :]
         head = body[:160]
         fields, style = self.fields, self.style
-        if "rank" not in fields and "rank" in head.lower():
-            found = next((m for form in _IN_TEXT if (m := form.search(head))), None)
-            self.learn(rank=whole(found[1]) if found else None)
+        ranked = "rank" not in fields and "rank" in head.lower()
+        if ranked and (m := next((m for form in _IN_TEXT if (m := form.search(head))), None)):
+            self.learn("rank", self.at + m.start(1), self.at + m.end(1), whole)
         if "rank" not in fields and style.column and (m := COLUMNS[style.column].match(self.text)):
-            fields["rank"] = whole(m[1])
+            self.learn("rank", *m.span(1), whole)
         nameless = style.word and "rank" not in fields and "writer" not in fields
         if nameless and (m := re.compile(style.word).search(self.text, 0, NEAR)):
-            fields["writer"] = f"{m['word'].lower() or 'writer'}-{m['n']}"
-        if "stamp" not in fields:
-            fields["stamp"] = times.find(head)
+            word = m["word"].lower() or "writer"
+            self.learn("writer", *m.span("n"), lambda n: f"{word}-{n}")
+        self.learn_time(self.at, self.at + len(head))
         if "NVRM: " in head and body.lstrip().startswith("NVRM: "):
             fields["kernel"] = True
-        return Envelope(body=body, key=tuple(self.key), **fields)
+        constant, parts = _UNKNOWN.copy(), []
+        for name, value in fields.items():
+            if isinstance(value, tuple):
+                parts.append((_FIELDS[name], *value))
+            else:
+                constant[_FIELDS[name]] = value
+        return _Places(self.at, tuple(self.key), constant, parts, "stamp" in fields)
 
 
 __all__ = ["Envelope", "Style", "clean", "learn", "peel"]

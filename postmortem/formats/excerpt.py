@@ -48,8 +48,8 @@ def split(data: bytes) -> list[str]:
     if not data:
         return []
     lines = data.removesuffix(b"\n").decode("utf-8", "backslashreplace").split("\n")
-    plain = not any(byte in data for byte in (b"\x1b", b"\0", b"\r"))
-    return lines if plain else [visible(clean(line)) for line in lines]
+    rewritten = b"\x1b" in data or b"\0" in data or b"\r" in data
+    return [visible(clean(line)) for line in lines] if rewritten else lines
 
 
 def first_lines(data: bytes, most: int) -> list[str]:
@@ -104,6 +104,7 @@ class Excerpt:
         self.before = split(hit.before)
         self.after = split(hit.after)
         self.envelope = peel(marked, style)
+        self.first = Line(self.number, self.text, self.envelope)
         self._room = len(hit.after)
 
     def to_the_end(self, most: int) -> bool:
@@ -115,7 +116,7 @@ class Excerpt:
 
     def following(self) -> Iterator[Line]:
         """The hit's line, then all lines after it."""
-        yield Line(self.number, self.text, self.envelope)
+        yield self.first
         yield from (self._line(self.number + i, text) for i, text in enumerate(self.after[:MAX_BLOCK], start=1))
 
     def behind(self, number: int) -> Iterator[Line]:
@@ -154,7 +155,7 @@ class Excerpt:
         `logged` where a logger wrote it, or where the line below the last one continues the work or repeats the
         message (optuna, study/_optimize.py); else empty."""
         for above in islice(self.preceding(), 2):
-            if _REGEXES["ignored"].match(above.envelope.body):
+            if _REGEXES["ignored"].search(above.envelope.body):
                 return "ignored"
             # where a collector stamps each line, only a logger's own stamp and level count
             text = above.envelope.body if self.envelope.stamp is not None else above.text
@@ -184,7 +185,7 @@ class Excerpt:
         lines = [*self.before, self.text, *self.after]
         at = len(self.before) + number - self.number
         lo = max(0, at - CONTEXT)
-        return tuple(cut(bare(text), 2000) for text in lines[lo : at + behind + 1]), at - lo
+        return tuple([cut(bare(text), 2000) for text in lines[lo : at + behind + 1]]), at - lo
 
     def event(
         self,
@@ -205,7 +206,7 @@ class Excerpt:
         known = (one for one in (rank, env.rank, self.source.rank) if one is not None)
         event = line_event(self.source, kind, line, next(known, None), fields)
         return event._replace(
-            where=event.where._replace(end_line=end if end != line.number else None),
+            where=event.where if end in (None, line.number) else event.where._replace(end_line=end),
             pid=pid if pid is not None else env.pid,
             pattern=pattern,
             severity=severity,

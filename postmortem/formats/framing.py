@@ -237,6 +237,7 @@ def _lines_of(record: records.Record, text: str, at: int, end: int, number: int)
 # ── key=value, and tables ───────────────────────────────────────────────────────────────────────────────────
 
 _PAIR = re.compile(r'([A-Za-z_@][\w.@/-]{0,60})=("(?:[^"\\]|\\.)*+"|\'(?:[^\'\\]|\\.)*+\'|[^\s"\']*)(?: +|$)')
+_BODIES = ("msg", "message", "event")
 
 
 def _pairs(text: str) -> dict[str, object] | None:
@@ -251,7 +252,7 @@ def _pairs(text: str) -> dict[str, object] | None:
                 value = value.replace(escaped, letter)
         found[m[1]] = value
         at = m.end()
-    return found if at == len(text) and not found.keys().isdisjoint(("msg", "message", "event")) else None
+    return found if at == len(text) and not found.keys().isdisjoint(_BODIES) else None
 
 
 def logfmt(lines: Iterator[Numbered]) -> Iterator[Group]:
@@ -262,7 +263,8 @@ def logfmt(lines: Iterator[Numbered]) -> Iterator[Group]:
 def is_logfmt(lines: list[str]) -> bool:
     """Whether a third of the first lines are logfmt."""
     some = lines[:40]
-    pairs = sum(1 for line in some if _pairs(line) is not None)
+    text = "\n".join(some)
+    pairs = sum(1 for line in some if _pairs(line) is not None) if any(f"{name}=" in text for name in _BODIES) else 0
     return pairs >= 3 and pairs * 3 >= len(some)
 
 

@@ -22,7 +22,8 @@ _LONGEST = 800  # characters of a line that are searched
 def ids(text: str) -> dict[str, str]:
     """Return the ids in a line, and the command that it starts, by kind."""
     line = text[:_LONGEST]
-    return _found((name, form.search(line)) for name, form in _SIEVE.forms.items())
+    may = _SIEVE.may(line)
+    return _found((name, form.compiled.search(line)) for name, form in _SIEVE.forms.items() if may & form.bit)
 
 
 def ids_of_path(path: str) -> dict[str, str]:

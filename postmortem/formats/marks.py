@@ -66,7 +66,7 @@ def _facts(shared: str) -> Facts:
 
 def bare(text: str) -> str:
     """A line without its mark."""
-    return mark_of(text)[1]
+    return mark_of(text)[1] if text.startswith(MARK) else text
 
 
 def mark_of(text: str) -> tuple[str, str]:

@@ -9,6 +9,7 @@ records.yaml lists the names of fields. The innermost value counts: the rank in 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from postmortem.system import forms
 
 _ROWS, _REGEXES = forms.rows("formats/records"), forms.regexes("formats/records")
 NAMES: dict[str, tuple[str, ...]] = {key: tuple(row["names"]) for key, row in _ROWS.items() if "names" in row}
+_OBJECT = re.compile(r"\s*\{\s*[\"}]")  # of JSON: not the dict that Python prints
 MOST_LINES = 4000  # of one record
 MOST_DICTS = 32
 MOST_NUMBER = 1_000_000
@@ -41,7 +43,7 @@ class Text(NamedTuple):
 
 def load(text: str) -> dict[str, Any] | None:
     """One line as a JSON object, or None."""
-    if not text.lstrip().startswith("{") or not text.rstrip().endswith("}"):
+    if not _OBJECT.match(text) or not text.rstrip().endswith("}"):
         return None
     try:
         record = without_surrogates(json.loads(text, strict=False), text)

@@ -37,17 +37,17 @@ class Form:
 
     def __init__(self, sieve: Sieve, bit: int, pattern: str) -> None:
         self.pattern = pattern
-        self._sieve, self._bit = sieve, bit
+        self._sieve, self.bit = sieve, bit
 
     @cached_property
     def compiled(self) -> re.Pattern[str]:
         return re.compile(self.pattern)
 
     def search(self, text: str) -> re.Match[str] | None:
-        return self.compiled.search(text) if self._sieve.may(text) & self._bit else None
+        return self.compiled.search(text) if self._sieve.may(text) & self.bit else None
 
     def match(self, text: str) -> re.Match[str] | None:
-        return self.compiled.match(text) if self._sieve.may(text) & self._bit else None
+        return self.compiled.match(text) if self._sieve.may(text) & self.bit else None
 
 
 class Sieve:
@@ -60,12 +60,16 @@ class Sieve:
     def __getitem__(self, name: str) -> Form:
         return self.forms[name]
 
+    def bits(self, *names: str) -> int:
+        """The bits of some forms in `may`."""
+        return sum(self.forms[name].bit for name in names)
+
     def _may(self, text: str) -> int:
         """The bits of the forms that may match."""
         if not (text.isascii() and text.isprintable()):
             return _EVERY
         gates, found = self._gates
-        engine = scan.own_engine(self, lambda: [Signature(gate[:80], gate, gate) for _, gate in gates], prefer="re2")
+        engine = scan.own_engine(self, lambda: [Signature(gate[:80], gate) for _, gate in gates], prefer="re2")
         for hit in engine.find(text.encode("ascii")):
             found |= gates[hit & NUMBER][0]
         return found

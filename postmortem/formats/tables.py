@@ -65,4 +65,4 @@ def oom_tasks(excerpt: Excerpt) -> Iterator[Event]:
     victim = _REGEXES["oom-victim"].search(excerpt.text)
     if pids and victim:
         fields: Details = {"tasks": tuple(pids[:4096])}
-        yield excerpt.event("oom-tasks", next(excerpt.following()), fields=fields, pid=whole(victim["pid"]))
+        yield excerpt.event("oom-tasks", excerpt.first, fields=fields, pid=whole(victim["pid"]))

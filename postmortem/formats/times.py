@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import calendar
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -32,6 +33,15 @@ def find(text: str) -> Stamp | None:
     return _stamp(head, date) if date is not None else _since_1970(head) or boot(head)
 
 
+def reader(alike: str) -> Callable[[str], Stamp | None] | None:
+    """Return what reads the first time of the lines that are this one, with zeros for digits; None without a time."""
+    date = _date(alike[:160])
+    if date is not None:
+        return lambda text: _stamp(text, date)
+    return find if _MAY_COUNT.search(alike, 0, 160) else boot if boot(alike) else None
+
+
+_MAY_COUNT = re.compile(r"(?:^\[?|\b(?:time|ts|timestamp)=\"?)0{10}")  # seconds since 1970
 _MINUTE = ("Y", "M", "b", "D", "h", "m", "p", "z")  # the parts of a date, but for its second
 
 

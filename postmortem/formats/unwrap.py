@@ -135,21 +135,28 @@ def learn(first: bytes) -> Framer | None:
     return lambda numbered: framer((number, undo(line)) for number, line in numbered)
 
 
+def _lines(text: str, most: int = -1) -> list[str]:
+    """The lines that are not blank, of at most `most` lines where these are enough."""
+    *some, rest = text.split("\n", most)
+    lines = [line for line in some if line.strip()]
+    lines += [line for line in rest.split("\n") if line.strip()] if len(lines) < SOME or most < 0 else []
+    return list(map(visible, lines)) if "\r" in text else lines
+
+
 def _framer(text: str) -> Framer | None:
     start = text.lstrip()[:1]
-    lines = [line for line in text.split("\n") if line.strip()]
-    if "\r" in text:
-        lines = [visible(line) for line in lines]
+    lines = _lines(text, 2 * SOME)[:SOME]
     if len(lines) < 2 and start not in ("{", "["):
         return None
     framer: Framer | None = None
-    if start in ("{", "[") or any(line.startswith('{"') for line in lines[:FIRST]):
+    if start in ("{", "[") or [line for line in lines[:FIRST] if line[:2] == '{"']:
         framer = _json(text, lines)
     framer = framer or (framing.logfmt if framing.is_logfmt(lines) else None)
-    framer = framer or (framing.cri if framing.is_cut_by_cri(lines) else framing.table(lines))
+    if framer is None and [line for line in lines[:FIRST] if " std" in line] and framing.is_cut_by_cri(_lines(text)):
+        framer = framing.cri
+    framer = framer or framing.table(lines)
     if framer is None:
-        some = lines[:SOME]
-        backwards = framing.is_descending((times.find(line[:48]) for line in some), len(some))
+        backwards = framing.is_descending((times.find(line[:48]) for line in lines), len(lines))
         return framing.newest_first(framing.singles) if backwards else None
     numbered = enumerate(text.split("\n"), 1)
     stamps = [group[0].facts.stamp for group in islice(framer(iter(list(numbered))), 400) if group]

@@ -109,8 +109,14 @@ def _outer_host(label: str, path: Path | None) -> str | None:
     """Return the given folder's own name where it is a host: `analyze node-a` has labels without it."""
     if path is None or "!/" in label:
         return None
-    outer = path.parts[: -len(PurePosixPath(label).parts)][-1:]
-    return next((part for part in outer if _matches(part, "explicit", "stemmed")), None)
+    return _above(label.rpartition("/")[0], os.fspath(path).rpartition("/")[0])
+
+
+@lru_cache(maxsize=4096)
+def _above(folder: str, whole: str) -> str | None:
+    """Return the folder above `folder` in the path `whole` where it is a host."""
+    above = PurePosixPath(whole, "-").parts[: -1 - len(PurePosixPath(folder).parts)][-1:]
+    return next((part for part in above if _matches(part, "explicit", "stemmed")), None)
 
 
 def _file_host(name: str) -> str | None:

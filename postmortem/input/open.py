@@ -101,7 +101,7 @@ def divisible(container: Container) -> Source | None:
         return None
     try:
         with _opened(container) as stream:
-            sparse = isinstance(stream, File) and stream.is_sparse()
+            sparse = isinstance(stream, File) and stream.is_sparse
             head = b"" if sparse else stream.peek(HEAD)
     except OSError:
         return None

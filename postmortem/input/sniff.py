@@ -71,7 +71,11 @@ def _objects(head: Head) -> bool:
 
 
 def _launcher(head: Head) -> bool:
-    return any(literal in head.text for literal in _LAUNCHER) and _HEADS["launcher"].search(head.text) is not None
+    return (
+        b"torch" in head.text
+        and any(literal in head.text for literal in _LAUNCHER)
+        and _HEADS["launcher"].search(head.text) is not None
+    )
 
 
 def _containers(head: Head) -> bool:
@@ -131,9 +135,9 @@ class Rule(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """All rules, and the union of their beginnings and of their lines: most heads match neither."""
+    """The rules by what they need, and the union of their beginnings and of their lines: most heads match neither."""
 
-    rows: list[Rule]
+    rows: dict[tuple[bool, bool], list[Rule]]  # by whether a beginning, and a line, matches
     starts: re.Pattern[bytes]
     lines: re.Pattern[bytes]
 
@@ -161,7 +165,12 @@ def _rules() -> Rules:
         )
         starts += [f"(?:{start})"] if start else []
         lines += [f"(?:{line})"] if line else []
-    return Rules(rows, re.compile("|".join(starts).encode(), re.MULTILINE), re.compile("|".join(lines).encode()))
+    able = {
+        (started, formed): [rule for rule in rows if (started or not rule.start) and (formed or not rule.line)]
+        for started in (False, True)
+        for formed in (False, True)
+    }
+    return Rules(able, re.compile("|".join(starts).encode(), re.MULTILINE), re.compile("|".join(lines).encode()))
 
 
 def kind(path: str, head: bytes) -> tuple[str, str]:
@@ -177,8 +186,8 @@ def kind(path: str, head: bytes) -> tuple[str, str]:
     if _HEADS["own-report"].match(head) or any(mark in head[:4096] for mark in OWN):
         return "binary", OWN_REPORT
     name, text, rules = COMPRESSED.sub("", path).lower(), Head(head), _rules()
-    started, formed = rules.starts.match(text.text), any(map(rules.lines.match, text.lines))
-    for rule in rules.rows:
-        if (started or not rule.start) and (formed or not rule.line) and rule.fits(name, text):
+    able = rules.starts.match(text.text) is not None, any(map(rules.lines.match, text.lines))
+    for rule in rules.rows[able]:
+        if rule.fits(name, text):
             return rule.kind, rule.why
     return "console", "no other rule fits"

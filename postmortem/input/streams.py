@@ -15,11 +15,13 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, cast
 
 from postmortem.input.codecs import CODECS, Codec
 from postmortem.model import Skip
 
+AHEAD = 1 << 16  # bytes of a file that are read at least: its head
 FEED = 1 << 14
 STEP = 1 << 14  # small, because a decoder that fails at damaged bytes loses its last step
 HOLE = 1 << 20
@@ -68,6 +70,7 @@ class Bytes:
     def __init__(self, inner: Bytes | None = None) -> None:
         self._inner = cast("Bytes", inner)
         self._ahead = b""
+        self._ended = False
         self._failure: Incomplete | None = None
 
     def _pull(self, n: int) -> bytes:
@@ -100,16 +103,16 @@ class Bytes:
 
     def _gather(self, n: int) -> bytes:
         have = len(self._ahead)
-        if have >= n or self._failure is not None:
+        if have >= n or self._ended:
             return self._ahead
         parts = [self._ahead] if have else []
         while have < n:
             try:
                 piece = self._pull(n - have)
             except Incomplete as failure:
-                self._failure = failure
-                break
+                self._failure, piece = failure, b""
             if not piece:
+                self._ended = True
                 break
             parts.append(piece)
             have += len(piece)
@@ -139,12 +142,13 @@ class File(Bytes):
         self._holes = 0
         self._data_until = size
 
+    @cached_property
     def is_sparse(self) -> bool:
         return os.fstat(self.fd.number).st_blocks * 512 < self.size
 
     def expect_holes(self) -> None:
         """Skip the holes of a sparse file, which `truncate -s 1T` and power losses make."""
-        if self.is_sparse():
+        if self.is_sparse:
             self._data_until = self.at
 
     def left(self) -> int:
@@ -165,7 +169,7 @@ class File(Bytes):
         try:
             if self.at >= self._data_until and self.at < self.size:
                 return self._next_extent()
-            n = min(n, self._data_until - self.at)
+            n = min(n if self.is_sparse else max(n, AHEAD), self._data_until - self.at)
             if n <= 0:
                 return self._end()
             piece = os.pread(self.fd.number, n, self.at)
@@ -229,7 +233,7 @@ class Refused(Bytes):
 
     def __init__(self, reason: str, lost: int, meant: bool = False) -> None:
         super().__init__()
-        self._failure = Incomplete(reason, lost, meant=meant)
+        self._ended, self._failure = True, Incomplete(reason, lost, meant=meant)
 
     def left(self) -> int:
         return 0

@@ -21,6 +21,8 @@ def entitled(title: str, subject: str, many: bool = False) -> str:
         return f"{subject} reported {title}"
     if many and title.startswith("Ranks "):
         return f"{subject} {title[6:]}"
+    if title.startswith("A GPU ") and subject.startswith("GPU "):
+        return subject + title[5:]
     if (doer := _DOER.match(title)) is None:
         return f"{subject}: {inside(title)}"
     predicate = title[doer.end() :]

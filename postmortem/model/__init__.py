@@ -59,7 +59,7 @@ class Action:
 
     kind: str
     text: str
-    unless: str = ""  # a word of AT_HAND: left out where the job has that evidence
+    unless: str = ""  # a word of AT_HAND or CULPRITS: left out where that holds
 
 
 @dataclass(frozen=True, slots=True)

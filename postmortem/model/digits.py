@@ -32,9 +32,19 @@ def whole(digits: str) -> int:
 
 
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
-_KEPT = 4096  # results of one function
-_LONG = 500  # bytes of a line whose result is not kept
+KEPT = 4096  # results of one function
+LONG = 500  # bytes of a line whose result is not kept
 _LAST = ("", b"")  # the last text and its key: one after the other, functions read a line
+
+
+def key_of(text: str) -> bytes:
+    """Return the bytes of a text with 0 for each digit."""
+    global _LAST
+    last, key = _LAST
+    if last is not text:
+        key = text.encode("utf-8", "surrogatepass").translate(_ZEROS)  # of bytes: quicker than that of a text
+        _LAST = text, key
+    return key
 
 
 def zeros(text: str) -> str:
@@ -45,15 +55,11 @@ def zeros(text: str) -> str:
 def uniform(read: Callable[[str], T]) -> Callable[[str], T]:
     """Return a function that asks `read` about the text with zeros, and once for all texts that differ in digits.
     A regex that it searches may have no digit, but as `\\d` or `0-9` (see test_forms.py)."""
-    kept = lru_cache(maxsize=_KEPT)(lambda key: read(key.decode("utf-8", "surrogatepass")))
+    kept = lru_cache(maxsize=KEPT)(lambda key: read(key.decode("utf-8", "surrogatepass")))
 
     @wraps(read)
     def result(text: str) -> T:
-        global _LAST
-        last, key = _LAST
-        if last is not text:
-            key = text.encode("utf-8", "surrogatepass").translate(_ZEROS)  # of bytes: quicker than that of a text
-            _LAST = text, key
-        return kept(key) if len(key) < _LONG else read(text)
+        key = key_of(text)
+        return kept(key) if len(key) < LONG else read(text)
 
     return result

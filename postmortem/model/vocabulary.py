@@ -49,6 +49,7 @@ ACTIONS = (
 )  # fmt: skip
 CLOCK_STATES = ("aligned", "weak", "refused")
 AT_HAND = ("stacks", "recorder", "kernel-log")  # evidence that an action may ask for
+CULPRITS = ("one-rank", "several-ranks")  # how many ranks an action does not fit; one or none
 
 WINDOW = "the time window"  # in place of a path in the ledger: `--since` and `--until` left nothing to read
 

@@ -224,6 +224,8 @@ def read(
     except Exception as error:  # of the file, or of the archive: the sources before it count
         rest = max(0, container.size - sum(s.size for one in reads for s in one.sources))
         reads.append(Read(skips=(Skip(container.label, rest, _reason(error)),)))
+    if len(reads) == 1:
+        return reads[0]
     return Read(*(tuple(x for one in reads for x in getattr(one, field.name)) for field in fields(Read)))
 
 

@@ -18,12 +18,14 @@ from postmortem.model.vocabulary import OF_THE_GROUP
 _CUT = re.compile(r"… \(\+\d")  # how a list or a text that is too long ends
 _SILENT = "no line in these logs is known to be its own"
 _UNKNOWN = "the cause is not in these logs"
+_NOBODY = re.compile(r"\bthis (?:rank|process|host|GPU)\b")
+_FATE = re.compile(r"\b[Rr]anks? ([\d, –]+(?: and \d+)?) (timed out|lost the connection)")
 _REASONLESS = re.compile(r"printed no (?:reason|error)|without a reason")
 
 
 def contradictions(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence for each. The document need not be ours: keys of any version are read with care."""
-    for check in (_grounds, _ranks, _collective, _repeated, _times, _reasons):
+    for check in (_grounds, _ranks, _collective, _repeated, _times, _zones, _reasons, _fates):
         yield from check(document)
 
 
@@ -91,6 +93,26 @@ def _times(document: Mapping[str, Any]) -> Iterator[str]:
         shown = [evidence[n]["time"] for n in row["evidence"]]
         if shown and row["time"] != next((t for t in shown if t), None):
             yield f"{row['pattern']} at {row['time']}, its lines at {shown}"
+
+
+def _zones(document: Mapping[str, Any]) -> Iterator[str]:
+    """A time zone in a request for evidence, where no stamp has one."""
+    naive = [c for c in document["clocks"] if c["kind"] == "naive" and c["zone_s"] is None]
+    if document["clocks"] and len(naive) == len(document["clocks"]):
+        yield from (
+            f"asks for {m['what']}, and no zone is known" for m in document["verdict"]["missing"] if " UTC" in m["how"]
+        )
+
+
+def _fates(document: Mapping[str, Any]) -> Iterator[str]:
+    """A headline about `this rank` without a rank, and reasons with other ranks than the headline."""
+    verdict = document["verdict"]
+    if m := _NOBODY.search(verdict["headline"].split(" (")[0]):
+        yield f"the headline is about {m[0]}"
+    fates = {m[2]: m[1] for m in _FATE.finditer(verdict["headline"])}
+    for m in (m for reason in verdict["because"] for m in _FATE.finditer(reason)):
+        if fates.get(m[2], m[1]) != m[1]:
+            yield f"{fates[m[2]]} {m[2]} in the headline, {m[1]} in a reason"
 
 
 def _reasons(document: Mapping[str, Any]) -> Iterator[str]:

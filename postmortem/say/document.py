@@ -17,7 +17,7 @@ from postmortem.diagnose.wording import BROAD, INHERITED, capital, iso, sentence
 from postmortem.model import Event, Source
 from postmortem.model.contract import incident as contract
 from postmortem.model.contract import verdict
-from postmortem.model.vocabulary import OF_PEERS
+from postmortem.model.vocabulary import AT_HAND, CULPRITS, OF_PEERS
 from postmortem.privacy import cut
 from postmortem.say import accounts, headline, hint, missing, reasons
 from postmortem.say.evidence import Evidence, own_frame
@@ -127,7 +127,7 @@ def _of_root(solution: Solution, root: Claim, stuck: verdict.Collective | None) 
         "pattern": root.pattern.id,
         "confidence": sure,
         "because": reasons.because(solution, str(own_frame(root.event).where)),
-        "actions": list(_actions(solution.case, root, sure)) or [COLLECT],
+        "actions": list(_actions(solution, root, sure)) or [COLLECT],
         "missing": missing.missing(still) if sure != "established" else [],
     }
     if solution.outcome == "recovered" or solution.attempts > 1:
@@ -135,12 +135,13 @@ def _of_root(solution: Solution, root: Claim, stuck: verdict.Collective | None) 
     return doc
 
 
-def _actions(case: Case, root: Claim, sure: str) -> Iterator[verdict.Action]:
-    """The next steps, without requests for evidence that is here. `fix-code` needs code that is known to be at fault:
-    no hypothesis, and no hang without a code line."""
+def _actions(solution: Solution, root: Claim, sure: str) -> Iterator[verdict.Action]:
+    """The next steps, without requests for evidence that is here, and those for one rank where several are at fault.
+    `fix-code` needs code that is known to be at fault: no hypothesis, and no hang without a code line."""
+    culprits = CULPRITS[len(solution.ranks) > 1]
     open_ = sure == "hypothesis" or (root.pattern.category == "hang" and _code(root) is None)
     for a in root.pattern.actions:
-        if not a.unless or not case.at_hand(a.unless):
+        if a.unless != culprits and not (a.unless in AT_HAND and solution.case.at_hand(a.unless)):
             yield {"kind": "none" if open_ and a.kind == "fix-code" else a.kind, "text": a.text}
 
 
@@ -213,6 +214,10 @@ def _chain(solution: Solution, evidence: Evidence) -> list[contract.Finding]:
         row = _row(f"f{len(rows) + 1}", c, evidence)
         if when := order.elsewhere(root, c):
             row["because"] = f"{capital(when)}. {row['because']}"
+        if all(row[key] == rows[0][key] for key in ("pattern", "role", "entity")):  # the same complaint again
+            rows[0]["evidence"] += row["evidence"]
+            rows[0]["count"] += row["count"]
+            continue
         rows.append(row)
         rows[0]["explains"].append(row["id"])
     return rows

@@ -46,7 +46,7 @@ def headline(solution: Solution) -> str:
 def _failure(solution: Solution, root: Claim) -> str:
     time = clock_time(*next((_moment(e) for e in root.events if e.at is not None), (None, 0.0)))
     if root.strength == "suffered":
-        return f"{_suffered(solution, root)}{time}, and the cause is not in these logs."
+        return f"{_suffered(solution, root, time)}, and the cause is not in these logs."
     text = _sentence(solution, root, time)
     if ELSEWHERE in text and solution.victims.timed_out:
         text = text.replace(ELSEWHERE, "")
@@ -66,7 +66,7 @@ def in_short(solution: Solution) -> str:
     root = solution.root
     if root is None:
         return _rootless(solution)
-    return f"{_suffered(solution, root) if root.strength == 'suffered' else _sentence(solution, root, '')}."
+    return f"{_suffered(solution, root, '') if root.strength == 'suffered' else _sentence(solution, root, '')}."
 
 
 def _sentence(solution: Solution, root: Claim, time: str) -> str:
@@ -247,14 +247,14 @@ def _finished(case: Case) -> str:
     return "; no end of the run was found" if case.open_ended else ""
 
 
-def _suffered(solution: Solution, root: Claim) -> str:
+def _suffered(solution: Solution, root: Claim, time: str) -> str:
     """The effects on the ranks, where they complain about each other; else the line that represents the failure."""
-    victims = _victims(solution)
-    if victims and root.pattern.category in (*OF_PEERS, "network"):
-        return capital("; ".join(victims))
+    if (solution.victims.timed_out or solution.victims.lost) and root.pattern.category in (*OF_PEERS, "network"):
+        first, *others = _victims(solution)
+        return capital("; ".join((first + time, *others)))
     detail = _detail(root)
     text = root.pattern.title.rstrip(".") + (f" ({detail})" if detail else "")
-    return text + _effects(solution.victims, text)
+    return text + time + _effects(solution.victims, text)
 
 
 def _victims(solution: Solution) -> list[str]:

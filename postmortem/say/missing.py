@@ -36,6 +36,7 @@ from postmortem.system import forms
 
 _TORCH = re.compile(r"(\d{1,6})\.(\d{1,6})")
 _ADDRESS = re.compile(r"(?<![\d.])(\d{1,3}(?:\.\d{1,3}){3})(?::\d|\]:\d|<\d)")
+_OF_THE_KERNEL = {"external-signal": "killer", "host-oom": "victim", "native-crash": "fault"}  # the question to its log
 LOADER = "torch/utils/data/"
 LOST = ("peer-lost", "network", "hang")
 OWN = ("127.", "0.", "169.254.")  # a host's own addresses, and unassigned ones
@@ -62,6 +63,14 @@ class Open:
         stated = endings.reported(self.root.event) if self.root is not None else None
         own = (end for r in self.ranks if (end := self.case.end_of(r)) is not None)
         return stated or next(own, None)
+
+    @cached_property
+    def zone(self) -> str:
+        """` UTC`; empty where no stamp names a zone or was compared with one: then times are as the logs have them."""
+        shifted = (
+            e.clock == "naive" and abs((e.at or 0.0) - (e.time or 0.0)) > AROUND_S for e in self.case.events if e.at
+        )
+        return " UTC" if any(e.clock == "absolute" for e in self.case.events) or any(shifted) else ""
 
     @cached_property
     def stacked(self) -> set[int]:
@@ -143,20 +152,21 @@ def _peers(o: Open) -> Iterator[Missing]:
     for address in sorted(others, key=lambda a: (-len(complaints[a]), a))[:PEERS]:
         first, n = complaints[address][0], len(complaints[address])
         reports = f"{n} lines report it" if n > 1 else "1 line reports it"
-        yield _item("peers", address=address, reports=reports, first=first.where, window=_window(first))
+        yield _item("peers", address=address, reports=reports, first=first.where, window=_window(first, o.zone))
 
 
 def _kernel(o: Open) -> Iterator[Missing]:
     """The kernel log, where it may show how a process ended."""
     if not o.case.has_kernel_log and _may_be_the_kernels(o):
         logs = {"kernel_journal": shown(KERNEL_JOURNAL), "kernel_dmesg": shown(KERNEL_DMESG)}
-        yield _item("kernel", host=_host_of_the_dead(o), **_around(o.root), **logs)
+        name = _OF_THE_KERNEL.get(o.category or "", "kernel")
+        yield _item(name, host=_host_of_the_dead(o), **_around(o), **logs)
 
 
 def _may_be_the_kernels(o: Open) -> bool:
     """Whether the kernel log may have the end: of a kill, a fault, a lost host; not of a request to stop or abort."""
     if o.category in ("host-oom", "peer-lost"):
-        return True
+        return o.end is None or o.end.signal != "SIGTERM"
     if o.category == "external-signal":
         return o.end is not None and o.end.kind == "kill" and not (o.root and o.root.tells("killed"))
     return o.category == "native-crash" and o.end is not None and o.end.signal in endings.FAULTS
@@ -174,7 +184,7 @@ def _sender(o: Open) -> Iterator[Missing]:
     """The system log, where a process was stopped and only its end shows it."""
     ended = o.category == "external-signal" and o.root is not None and o.root.strength == "ended"
     if ended and not _may_be_the_kernels(o):
-        yield _item("sender", host=_host_of_the_dead(o), **_around(o.root))
+        yield _item("sender", host=_host_of_the_dead(o), **_around(o))
 
 
 def _host_of_the_dead(o: Open) -> str:
@@ -184,11 +194,11 @@ def _host_of_the_dead(o: Open) -> str:
     return o.hosts[0] if o.hosts else f"the host of {ranks_text(died)}" if died else "each host of the job"
 
 
-def _around(root: Claim | None) -> dict[str, str]:
+def _around(o: Open) -> dict[str, str]:
     """` around 13:18`, and the minutes around it as journalctl has them; empty where the time is not known."""
-    at = _dated(root.event) if root is not None else None
-    when = f" around {datetime.fromtimestamp(at, UTC):%H:%M} UTC" if at is not None else ""
-    return {"when": when, "window": _window(root.event) if root is not None else ""}
+    at = _dated(o.root.event) if o.root is not None else None
+    when = f" around {datetime.fromtimestamp(at, UTC):%H:%M}{o.zone}" if at is not None else ""
+    return {"when": when, "window": _window(o.root.event, o.zone) if o.root is not None else ""}
 
 
 def _dated(e: Event) -> float | None:
@@ -196,12 +206,13 @@ def _dated(e: Event) -> float | None:
     return at if at is not None and at > DATED else None
 
 
-def _window(e: Event) -> str:
+def _window(e: Event, zone: str) -> str:
+    """The options of journalctl. It reads a time without a zone as its host's own, like a log with no other."""
     at = _dated(e)
     if at is None:
         return ""
     since, until = (datetime.fromtimestamp(t, UTC) for t in (at - AROUND_S, at + AROUND_S))
-    return f" --since '{since:%Y-%m-%d %H:%M:%S} UTC' --until '{until:%Y-%m-%d %H:%M:%S} UTC'"
+    return f" --since '{since:%Y-%m-%d %H:%M:%S}{zone}' --until '{until:%Y-%m-%d %H:%M:%S}{zone}'"
 
 
 def _recorder(o: Open) -> Iterator[Missing]:

@@ -35,6 +35,7 @@ def because(solution: Solution, proof: str) -> list[str]:
     root = solution.root
     found = [
         *_proof(root, proof),
+        *_raised_again(solution, root),
         *accounts.other_attempts(solution),
         *_comparisons(solution, root),
         *_joins(solution, root),
@@ -63,6 +64,17 @@ def _proof(root: Claim, proof: str) -> Iterator[str]:
         yield GUESS
 
 
+def _raised_again(solution: Solution, root: Claim) -> Iterator[str]:
+    """The exception that the program raised from the root's, as it may name the file or the service."""
+    case, e, outer = solution.case, root.event, None
+    for x in case.by_source[e.where.source] if e.fields.get("chained") else ():
+        chained = (outer or e).fields.get("chained")
+        if chained and x.kind == "exception" and x.below(outer or e) and case.rank_of(x) == case.rank_of(e):
+            outer = x
+    if outer is not None and not outer.fields.get("wrapper"):
+        yield f"It was raised again as `{cut(gist(outer.fields.get('line') or outer.text), 160)}` ({outer.where})."
+
+
 def _comparisons(solution: Solution, root: Claim) -> Iterator[str]:
     """Other comparisons about the same ranks."""
     scene = root.because.partition(" while ")[2]  # `the others waited in a collective`
@@ -85,8 +97,11 @@ def _joins(solution: Solution, root: Claim) -> Iterator[str]:
 
 
 def _effects(solution: Solution, root: Claim) -> Iterator[str]:
+    listed_in = root.events if root.strength in ("compared", "silent") and not solution.ranks else ()
+    compared = solution.case.ranks_of(listed_in)  # the headline has them
     for ranks, verb in solution.victims.by_fate():
-        yield f"{capital(ranks_text(ranks))} {verb}."
+        if not compared >= set(ranks):
+            yield f"{capital(ranks_text(ranks))} {verb}."
     other = order.first_elsewhere(root, (link.effect for link in solution.account.links))
     if other is not None:
         where = (other.first or other.event).where

@@ -110,7 +110,8 @@ def _gates(signatures: Sequence[Signature]) -> list[bytes]:
     """Return the gates of many signatures; derived once, then read from disk."""
     if len(signatures) < 16:
         return [gate_of(s) for s in signatures]
-    content = hashlib.sha256("\0".join(s.gate for s in signatures).encode("utf-8", "surrogatepass"))
+    asked = "\0".join(f"{s.gate}\0{s.regex == s.gate}" for s in signatures)
+    content = hashlib.sha256(asked.encode("utf-8", "surrogatepass"))
     path = disk.named("gates", content, "scan/gates.py", "scan/gates.yaml")
     try:
         gates = [str(row).encode("latin-1") for row in disk.fetch_rows(path) or ()]

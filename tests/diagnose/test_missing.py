@@ -108,9 +108,10 @@ def test_the_kernel_log_of_the_host_in_question() -> None:
 
 def test_the_kernel_log_around_the_moment() -> None:
     root = claim(pattern("p", "external-signal"), event(at=1_795_208_328.0, signal="SIGKILL"))
-    item = asked("external-signal", root=root)[0]
-    assert item["what"] == "kernel log of node-a around 20:58 UTC"
-    assert "--since '2026-11-20 20:53:48 UTC'" in item["how"]
+    for clock, zone in (("naive", ""), ("absolute", " UTC")):
+        item = asked("external-signal", event(at=1_795_208_328.0, time=1_795_208_328.0, clock=clock), root=root)[0]
+        assert item["what"] == f"kernel log of node-a around 20:58{zone}"
+        assert f"--since '2026-11-20 20:53:48{zone}'" in item["how"]
 
 
 def test_the_log_of_the_address_that_was_lost() -> None:

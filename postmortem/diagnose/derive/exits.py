@@ -19,7 +19,6 @@ from postmortem.diagnose.wording import ranks_text
 from postmortem.formats.lineform import gist
 from postmortem.model import Event
 from postmortem.model.details import Details
-from postmortem.model.vocabulary import OF_PEERS
 
 PATTERNS = {
     "kill": "rank-exit-sigkill",
@@ -31,6 +30,7 @@ PATTERNS = {
 AFTER_ERROR = "rank-exit-after-error"
 ABOVE = 200  # lines between an error and the launcher's report of the exit
 NEXT = 4  # lines: so near even a complaint without the word error counts
+LOST_OTHERS = ("peer-lost", "hang")  # an error of these follows from the end of another rank
 PATIENCE_S = 25.0  # torchrun kills what does not obey SIGTERM within 30 s
 
 
@@ -43,14 +43,15 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     for rank, end in sorted(case.ends.items()):
         if rank not in caused and end.stated_by is not None and _is_evidence(case, rank, end, rank in explained):
             found += _claim(case, rank, end, end.stated_by, claims)
-    timeouts = [c for c in claims if c.tells("wait")]
+    timeouts = [c for c in claims if c.role == "symptom" and "hang" in (c.pattern.category, c.pattern.stands_for)]
     return [_reduced(case, c, found, timeouts) for c in found] or told(case, claims)
 
 
 def _reduced(case: Case, c: Claim, found: Sequence[Claim], timeouts: Sequence[Claim]) -> Claim:
-    """A symptom, where another rank surely ended before, where it aborted after others timed out (a watchdog aborts its
-    process), or where the rank waited in a collective when it exited."""
-    before = [*found, *(timeouts if case.ends[c.ranks[0]].signal == "SIGABRT" else ())]
+    """A symptom, where another rank surely ended before, where it ended after ranks timed out (a watchdog or a monitor
+    ends its process), or where the rank waited in a collective when it exited."""
+    end = case.ends[c.ranks[0]]
+    before = [*found, *(timeouts if end.kind == "own" or end.signal == "SIGABRT" else ())]
     if any(order.surely_before(other, c) for other in before if other is not c):
         return replace(c, role="symptom")
     stacks = [e for e in case.by_rank.get(c.ranks[0], []) if e.kind == "stack"]
@@ -129,7 +130,7 @@ def _with_error(case: Case, c: Claim, claims: Sequence[Claim]) -> Claim:
     text = error.fields.get("line") or gist(error.text)
     known = next((x.pattern.stands_for or x.pattern.category or "" for x in here), "")
     category = known or topics.of(text) or p.category
-    if category in OF_PEERS:
+    if category in LOST_OTHERS:
         return c
     fields: Details = {**error.fields, "line": text}
     if "exitcode" in c.event.fields:
@@ -141,8 +142,13 @@ def _with_error(case: Case, c: Claim, claims: Sequence[Claim]) -> Claim:
 def _error_above(case: Case, report: Event, ranks: Sequence[int]) -> Event | None:
     """The last error in the lines above, with no work below it."""
     near = _lines_above(case, report, ranks)
-    others = {x.where for x in case.by_source[report.where.source] if _is_about_others(case, x)}
-    own = [x for x in near if x.where not in others and _is_error(case, x, report.line)]
+    beside = case.by_source[report.where.source]
+    others = {x.where for x in beside if _is_about_others(case, x)}
+    # the report may be the last line of the parent's traceback
+    head = min(
+        (x.fields["opened"] for x in beside if x.where == report.where and "opened" in x.fields), default=report.line
+    )
+    own = [x for x in near if x.where not in others and _is_error(case, x, head)]
     last = max(own, key=lambda x: x.where, default=None)
     worked_on = last and any(x.kind in ("worked", "progress") and x.where >= last.where for x in near)
     return None if worked_on else last

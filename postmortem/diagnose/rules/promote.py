@@ -12,9 +12,11 @@ from postmortem.diagnose.derive import log_ends
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.rules.foreign import is_program
 from postmortem.diagnose.rules.reading import is_transport
+from postmortem.formats.lineform import gist
 from postmortem.library import regexes
 from postmortem.model import Event
 from postmortem.model.vocabulary import LOUD
+from postmortem.privacy import cut
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,9 @@ def _why(all_: All, c: Claim) -> str:
         return "nothing failed before it"
     if "several-hosts" in when and len(all_.hosts) > 1:
         return "the ranks run on several hosts"
-    if near and any(regexes.search(near, line) for line in c.event.context):
-        return "the lines around it state the reason"
+    reason = next((line for line in c.event.context if near and regexes.search(near, line)), None)
+    if reason is not None:
+        return f"a line near it states the reason: `{cut(gist(reason), 160)}`"
     return ""
 
 

@@ -13,6 +13,7 @@ from postmortem.privacy import cut
 from postmortem.system import forms
 
 _REGEXES = forms.regexes("diagnose/lines")
+ON_A_GPU = ("gpu-fault", "gpu-oom", "gpu-hardware")
 FAR = 40  # lines of a message below its head
 DISTRIBUTED = (  # exceptions of torch.distributed and Ray about a peer or the store
     "DistBackendError",
@@ -69,6 +70,17 @@ def abort_of_a_collective(view: View) -> Iterator[Defeat]:
         if claim.pattern.category == "native-crash" and _REGEXES["collective-library"].search(text):
             because = f"the process aborted on an exception of the collective library ({cut(text, 60)})"
             yield Defeat(number, "symptom", because)
+
+
+def abort_of_a_gpu_error(view: View) -> Iterator[Defeat]:
+    """A process that meets a GPU error aborts on it. The fault handler writes without a buffer, so its line may be
+    above that of the error."""
+    errors = [c for c in view.claims if c.role == "cause" and c.pattern.category in ON_A_GPU and c.speaker != "kernel"]
+    for number, claim in view.numbered("cause"):
+        if claim.pattern.category == "native-crash" and claim.event.fields.get("signal") == "Aborted":
+            own = (c for c in errors if c.event.where.source == claim.event.where.source)
+            if found := next((c for c in own if not claim.ranks or not c.ranks or claim.ranks == c.ranks), None):
+                yield Defeat(number, "symptom", f"the process aborted on a GPU error ({found.event.where})")
 
 
 def opens_a_message(view: View) -> Iterator[Defeat]:

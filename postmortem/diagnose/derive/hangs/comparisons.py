@@ -235,10 +235,12 @@ def _last_error(row: Row) -> Event | None:
 
 
 def _suspects(table: Table) -> list[int]:
-    """The silent ranks, where silence is evidence: their own logs are here, or one rank is absent among all."""
+    """The silent ranks, where silence is evidence: their own logs are here, or one rank is absent among all. A rank
+    without a line may be the late one as well."""
+    gaps = set(range(max(table.rows, default=0))) - set(table.rows)
     quiet = table.quiet or _absent(table)
     logged = [r for r in quiet if r in table.rows and table.rows[r].lines]
-    if not 0 < len(quiet) <= len(table.complaining) or (logged and 2 * len(logged) <= len(quiet)):
+    if not 0 < len(gaps.union(quiet)) <= len(table.complaining) or (logged and 2 * len(logged) <= len(quiet)):
         return []
     if logged:
         return _elsewhere_by_last_line(table, logged) or logged
