@@ -15,17 +15,20 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 
-from postmortem.live.run import kernel_state, switches
+from postmortem.live.run import kernel_state, rank_logs, switches
 from postmortem.live.run.journal import RUNS, Journal, make_folder
 from postmortem.live.run.tracker import describe
 from postmortem.live.run.wrapper import analyze
 
 EVENTS = "torchelastic-events-null"  # where torch logs events of its workers, by default without a handler
+LOOK_S = 0.5
 ENDS = ("SUCCEEDED", "FAILED", "TERMINATED")
 
 
@@ -43,7 +46,8 @@ class LogsSpecs(DefaultLogsSpecs):  # type: ignore[misc]
         self._folder = make_folder(Path(os.environ.get("POSTMORTEM_RUNS", RUNS)))
         self._own = log_dir is None and redirects == Std.NONE and tee == Std.NONE
         if self._own and self._folder is not None and switches.holds_logs(self._folder):
-            log_dir, tee = str(self._folder / "torchelastic"), Std.ALL
+            log_dir, tee = str(self._folder / rank_logs.FOLDER), Std.ALL
+            threading.Thread(target=_watch, args=(rank_logs.RankLogs(self._folder),), daemon=True).start()
         super().__init__(log_dir, redirects, tee, local_ranks_filter, **later)
         if self._folder is not None:
             recorder = _Recorder(self._folder)
@@ -66,6 +70,12 @@ class LogsSpecs(DefaultLogsSpecs):  # type: ignore[misc]
                 raise
             self._root_log_dir, self._run_log_dir, self._tee = tempfile.mkdtemp(prefix="torchelastic_"), None, Std.NONE
             return super().reify(envs)
+
+
+def _watch(logs: rank_logs.RankLogs) -> None:
+    while True:
+        time.sleep(LOOK_S)
+        logs.look()
 
 
 class _Recorder(logging.Handler):

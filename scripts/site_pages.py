@@ -28,6 +28,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parent.parent
 PAGES, OTHERS = "repository", "files"  # apart, since x.md becomes x.html, and there may be an x.html
 BOOST = {"questions": 4, "how-to": 2, "tutorial.md": 2, PAGES: 0.2}
+UNSEARCHED = (f"{PAGES}/reports/", f"{PAGES}/sample_logs/")  # half of all words, which only repeat patterns
 NOTE = re.compile(r"\A<!--.*?-->\s*", re.DOTALL)  # who wrote the page; mkdocs takes a title only from its first line
 LINK = re.compile(
     r"""^(?P<fence>`{3,}).*?^(?P=fence)[ ]*$   # code holds brackets of its own
@@ -84,7 +85,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Let the links of a page lead to files of the site, and its search list explanations before samples."""
     folder = page.file.src_uri.partition("/")[0]
-    page.meta["search"] = {"boost": BOOST.get(folder, 1)}
+    found = not page.file.src_uri.startswith(UNSEARCHED)
+    page.meta["search"] = {"boost": BOOST.get(folder, 1)} if found else {"exclude": True}
 
     def led(match: re.Match[str]) -> str:
         target = _target(page.file.src_uri, match)

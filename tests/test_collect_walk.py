@@ -61,7 +61,7 @@ def test_a_glob_that_the_shell_did_not_expand(tmp_path: Path) -> None:
     assert labels(collect([str(tmp_path / "*/stderr.log")])) == ["0/stderr.log", "1/stderr.log"]
     with pytest.raises(PathMissing, match="nothing matches") as error:
         collect([str(tmp_path / "*.nope")])
-    assert "postmortem analyze ./logs" in error.value.hint
+    assert "./logs" in error.value.hint
     with pytest.raises(PathMissing, match=r"no such file or folder: .*/lost\\n1") as error:
         collect([str(tmp_path / "lost\n1")])
     assert error.value.hint and error.value.exit_code == 2

@@ -350,7 +350,7 @@ def test_the_page_reads_in_a_browser(tmp_path: Path, browser: Browser, width: in
 
 def test_the_cause_is_in_a_short_title_and_shown_once(in_process: Command) -> None:
     a, b = (SAMPLES / name / "logs" for name in ("healthy-torchrun", "swapped-collectives"))
-    cause = "Rank 1 was in a different collective than the others at 13:19:05"
+    cause = "Rank 1 was in a different collective than the others at 13:19:05 UTC on 2026-11-21"
     for form in ("terminal", "md"):
         shown = " ".join(in_process("diff", a, b, "--format", form).stdout.split())
         assert shown.count(f"B failed where A ended well: {cause}. Ranks 0, 2 and 3 waited in") == 1

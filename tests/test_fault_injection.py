@@ -159,6 +159,23 @@ def test_every_call_of_workers_may_fail(faults: Faults, name: str, error: int) -
         series(faults, name, error, jobs=2, below=below, most=60, step=EACH)
 
 
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, errno.EROFS])
+def test_a_store_that_cannot_be_written_is_reported(faults: Faults, error: int) -> None:
+    """SQLite's own calls, from the k-th on."""
+    whole(faults, 1)
+    store = faults.folder / "t" / "store"
+    store.mkdir(exist_ok=True)
+    for at in (1, 3, 9, 27, 81, 243):
+        for file in store.iterdir():
+            file.unlink()
+        history = ["--history", str(store / "fleet.db")]
+        code, errors, hit = faults.run([*words(faults, 1), *history], "write", at, error, True, "t/store")
+        filed = "history" in json.loads((faults.folder / "t" / "out" / "r.json").read_text())
+        assert code == 0 and (filed or "not filed in the history" in errors) and "internal error" not in errors, errors
+        assert filed or hit
+    assert not hit
+
+
 @pytest.mark.parametrize(
     ("name", "error"),
     [("open", errno.EROFS), ("write", errno.ENOSPC), ("rename", errno.EACCES), ("mkdir", errno.EROFS)],

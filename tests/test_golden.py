@@ -28,8 +28,8 @@ from postmortem.diagnose.wording import INHERITED, iso
 from postmortem.fleet.history.rows import uid
 from postmortem.model.frame import to_events
 from postmortem.report import view
-from postmortem.report.title import MOST
 from postmortem.say.consistency import contradictions
+from postmortem.say.headline import MOST
 
 SYNTHETIC = Path(__file__).parent / "incidents" / "synthetic"
 CASES = sorted(p.parent for folder in (SAMPLES, SYNTHETIC) for p in folder.glob("*/truth.json"))

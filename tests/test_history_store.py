@@ -259,6 +259,14 @@ def test_a_damaged_store_is_reported_and_repaired_from_its_copy(in_process: Comm
     assert path.with_name("fleet.db.damaged").exists()
 
 
+def test_a_row_that_is_not_stored_is_reported(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.db"
+    with opened(str(path), make=True) as history, closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TRIGGER t BEFORE INSERT ON incidents BEGIN SELECT RAISE(IGNORE); END")
+        with pytest.raises(HistoryError, match="cannot be read back"):
+            history.file(replace(incident(1), involved=()))
+
+
 def test_a_store_that_is_locked_or_down_does_not_change_them_either(
     in_process: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,15 +46,16 @@ def test_the_job_is_in_each_output_and_separates_alerts(tmp_path: Path) -> None:
 
 
 def test_two_jobs_never_share_the_key_of_an_alert() -> None:
-    """Neither with long names nor without one, on another day; the same one has its key again."""
+    """Neither with long ids nor without one, on another day or at no time; the same one has its key again."""
     pager = notify.target("pagerduty+https://example.org/?routing_key=k")
 
-    def key(job: str, time: str) -> str:
-        evidence = [{"time": time}]
-        brief = {"fingerprint": "f" * 16, "job": job, "headline": "h", "outcome": "incident", "evidence": evidence}
-        return str(notify.pagerduty(notify.Message(brief), pager)["dedup_key"])  # type: ignore[index]
+    def key(job: str, name: str, time: str | None, line: str = "Killed process 7") -> str:
+        evidence = [{"time": time, "text": line}]
+        brief = {"fingerprint": "f" * 16, "job": name, "headline": "h", "outcome": "incident", "evidence": evidence}
+        return str(notify.pagerduty(notify.Message(brief, job_id=job), pager)["dedup_key"])  # type: ignore[index]
 
-    jobs = [("x" * 300 + n, "t") for n in "12"] + [("", f"2026-11-2{n}") for n in "01"] + [("a", "t"), ("b", "t")]
+    jobs: list[Any] = [("x" * 300 + n, "", "t") for n in "12"] + [("a", "", "t"), ("b", "", "t")]
+    jobs += [("", "run-7", f"2026-11-2{n}") for n in "01"] + [("", "", None, f"Killed process {n}") for n in "12"]
     assert len({key(*job) for job in jobs * 2}) == len(jobs) and max(len(key(*job)) for job in jobs) <= notify.KEY
 
 

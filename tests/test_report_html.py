@@ -76,8 +76,10 @@ def test_the_headline_is_the_only_h1_and_the_document_can_be_read_back(name: str
     case = load(name)
     page = Skeleton(report.render_html(case))
     assert [tag for tag, _ in page.elements].count("h1") == 1
-    assert page.inside["title"].partition(" · job")[0] == case.document["verdict"]["headline"]
-    assert page.inside["headline"] == view.lead(case.document)[0]
+    title = view.lead(case.document)[0]
+    assert page.inside["title"].partition(" · job")[0] == title
+    # up to the date, which is an element of its own
+    assert page.inside["headline"] and title.startswith(page.inside["headline"])
     assert json.loads(page.inside["postmortem-incident"]) == case.document
     assert json.loads(page.inside["postmortem-markdown"])["text"] == report.render_markdown(case)
     assert report.render_html(case) == report.render_html(load(name))

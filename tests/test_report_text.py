@@ -19,7 +19,7 @@ from conftest import SAMPLES, solved, table
 from postmortem import report
 from postmortem.report import groups, markdown, text, view
 from postmortem.report import json as plain
-from postmortem.report.title import MOST
+from postmortem.say.headline import MOST
 
 GITHUB = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 ANY = st.text(st.characters(codec=None), max_size=80) | st.sampled_from(PAYLOADS)
@@ -136,17 +136,6 @@ def test_short_markdown_has_verdict_proof_and_actions(name: str) -> None:
         assert markdown.prose(item["text"]) in shown
 
 
-def test_a_headline_has_date_and_zone_and_the_victims_behind_it() -> None:
-    """`at 21:13:48` had neither, and the effect on the others made the first line twice as long."""
-    said = "Rank 3 raised ValueError: at 9:00; no time at 21:13:48 (± 5 s); 2 other ranks lost the connection."
-    time = {"time": "2026-11-20T21:13:48Z"}
-    document = {"verdict": {"headline": said, "evidence": [time]}}
-    first = "Rank 3 raised ValueError: at 9:00; no time at 21:13:48 UTC on 2026-11-20 (± 5 s)."
-    assert view.lead(document) == (first, "2 other ranks lost the connection.")
-    for plain_ in ("Rank 1 was stuck; it waited.", "No failure in these logs."):
-        assert view.lead({"verdict": {"headline": plain_, "evidence": [time]}}) == (plain_, "")
-
-
 def test_ranks_of_a_step_are_on_their_own_hosts() -> None:
     """`Ranks 0-522, 524-1023 on gpu-0051` named the host of the first one in the logs."""
     case = load("oom")
@@ -194,6 +183,7 @@ def test_every_output_renders_a_document_without_values() -> None:
         {},
         {"verdict": {"outcome": "undetermined", "headline": headline}},
         dict.fromkeys(full),
+        {"processes": [{"first_seen": "2026-11-20T21:13:48Z"}]},
         {key: [dict.fromkeys(i) for i in value] if isinstance(value, list) else value for key, value in full.items()},
     ]
     for document in thin:
@@ -211,14 +201,14 @@ def shapes(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["brief", "terminal", "verbose", "markdown"])
+@pytest.mark.parametrize("name", ["brief", "terminal", "verbose", "markdown", "github"])
 def test_no_output_trusts_the_types_of_a_document(name: str) -> None:
     """Anyone may have written a report that is shown again."""
     document = json.loads(report.render_json(load("oom")))
     for path in shapes(document):
         part = reduce(lambda value, key: value[key], path[:-1], document)
         usual = part[path[-1]]
-        for wrong in ([], "x", {"a": [{}]}, 10**30, float("inf"), [None]):
+        for wrong in ([], "x", "0001-01-01T00:00:00+09:00", {"a": [{}]}, 10**400, float("inf"), [None]):
             part[path[-1]] = wrong
             assert getattr(report, f"render_{name}")(Case(document)), (path, wrong)
         part[path[-1]] = usual
@@ -234,23 +224,19 @@ def test_numbers_are_written_as_people_write_them() -> None:
     assert text.ranges([r for r in range(1024) if r != 523]) == "0–522, 524–1023"
 
 
-def test_only_the_time_of_a_cited_line_gets_the_date() -> None:
-    """A quoted message may have a time of its own."""
-    cited = [{"time": "2026-11-21T13:18:36.000Z"}]
-    own = "Rank 1 raised ValueError: lunch at 12:30 in a.py:3."
-    killed = "Rank 1 was killed at about 13:18:36{} (± 5 s).".format
-    for headline, shown in ((own, own), (killed(""), killed(" UTC on 2026-11-21"))):
-        assert view.lead({"verdict": {"headline": headline, "evidence": cited}}) == (shown, "")
-
-
-def test_what_makes_a_title_too_long_follows_below_it() -> None:
-    who, when = "Ranks 0, 1, 2, 3, 4, 5, 6 and 7 on gpu-node-017", "at about 13:19:05 (± 3 s)"
-    for form, below in table("report_text")["titles"]:
-        rest = form.format(when)
-        shown, after = view.lead({"verdict": {"headline": f"{who}{rest}; 3 other ranks lost the connection."}})
-        kept, _, moved = f"{who}{rest}".partition(below)
-        assert len(shown) < MOST and shown.startswith(kept.removesuffix("Error")) and when in shown
-        assert after.lower().startswith(moved[:40].lower()) and after.endswith(". 3 other ranks lost the connection.")
+def test_a_headline_that_is_too_long_has_a_short_title_with_its_date() -> None:
+    """What the ranks did follows below the title; a quotation is cut, since the decisive line is below it too."""
+    for sample in ("early-rank-waits-in-barrier", "hidden-size-differs"):
+        document = solved(SAMPLES / sample).document
+        title, rest = view.lead(document)
+        assert len(title) <= MOST < len(document["verdict"]["headline"])
+        assert (
+            "UTC on 2026-11-21" in title
+            and rest[:30] not in title
+            and title[:40] == document["verdict"]["headline"][:40]
+        )
+        del document["verdict"]["title"]  # of an older version
+        assert view.lead(document) == (view.headline(document), "")
 
 
 def test_two_stacks_that_differ_are_in_the_card_the_page_and_the_markdown() -> None:

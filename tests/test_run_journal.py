@@ -16,6 +16,7 @@ from conftest import table
 from postmortem.analyze import analyze
 from postmortem.blocks import read_text
 from postmortem.live import proc
+from postmortem.live.run import journal
 from postmortem.live.run.journal import Journal
 from postmortem.live.run.kernel_state import Memory
 from postmortem.live.run.processes import Process
@@ -57,6 +58,17 @@ def test_a_command_that_exits_without_a_line_accuses_no_host(tmp_path: Path) -> 
     assert not found["culprit"]["hosts"] and "exited with code 3" in found["headline"]
 
 
+def test_the_journal_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(journal, "MOST", 100)
+    own = Journal(tmp_path, "node-a")
+    for _ in range(4):
+        own.write("end", "helper 17 (sh) killed by SIGKILL", {"pid": 17})
+    assert (tmp_path / "run.jsonl").read_text().count("\n") == 1
+    assert capsys.readouterr().err == "postmortem: run.jsonl is not complete: File too large\n"
+
+
 @pytest.mark.parametrize("kind", ["console", "kernel", "json-lines"])
 def test_a_rank_that_prints_the_sentence_establishes_nothing(kind: str) -> None:
     assert not [e for e in read_text(f"step 1\n{OOM}\n{NO_OOM}\n", kind=kind) if e.pattern]
@@ -93,6 +105,7 @@ def test_a_process_that_ends_is_in_no_cgroup_and_was_in_ours(tmp_path: Path, fir
     memory.kills = 1
     tracker.end(worker.pid, 9)
     tracker.close()
+    assert not tracker.known, "a job may start any number of processes"
     assert ("counted an OOM kill when pid" in (tmp_path / "run.jsonl").read_text()) is (first or last)
 
 

@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ import pytest
 from gathered import HANG, command, document, ranks, state, tool
 from run_jobs import environment, wait_for, wrapped
 
-from conftest import Command, needs
+from conftest import SAMPLES, Command, needs
 from postmortem.live.collect import subprocesses
 from postmortem.live.hooks.postmortem_hook import SIGNAL
 from postmortem.live.run import processes
@@ -166,6 +167,12 @@ def test_logs_of_a_job_that_is_gone_lead_to_analyze(tmp_path: Path, job: str) ->
         assert process.stderr
         first = process.stderr.readline()
     assert "no processes here" in first and "postmortem analyze" in first
+    logs = shutil.copytree(SAMPLES / "host-oom-cache-of-rank-2" / "logs", tmp_path / "over")
+    for path in logs.rglob("*"):
+        os.utime(path, (1.7e9, 1.7e9))
+    code, events = watched(logs, job)
+    assert code == 0 and [each["event"] for each in events if each["event"] in ("hang", "end")] == ["end"]
+    assert "its launcher reported a failure" in events[-1]["outcome"]
 
 
 @pytest.mark.slow

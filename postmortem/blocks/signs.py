@@ -24,7 +24,7 @@ from postmortem.blocks import counters, identities
 from postmortem.formats.excerpt import Line
 from postmortem.formats.sieve import Sieve
 from postmortem.library import Signature
-from postmortem.model.digits import KEPT, LONG, key_of, whole, zeros
+from postmortem.model.digits import KEPT, LONG, key_of, whole
 from postmortem.scan import NUMBER, SHIFT
 from postmortem.system import forms
 
@@ -127,13 +127,13 @@ class Look:
         return identities.may_end(self.body)
 
 
-_look = lru_cache(maxsize=KEPT)(lambda key: Look(key.decode("utf-8", "surrogatepass")))
+_look, _look_long = (lru_cache(n)(lambda key: Look(key.decode("utf-8", "surrogatepass"))) for n in (KEPT, 16))
 
 
 def look(body: str) -> Look:
     """Return what a line has in common with those of other digits."""
     key = key_of(body)
-    return _look(key) if len(key) < LONG else Look(zeros(body))
+    return _look(key) if len(key) < LONG else _look_long(key)
 
 
 # ── who wrote a line ────────────────────────────────────────────────────────────────────────────────────────

@@ -92,12 +92,16 @@ def analyze(
 ) -> int:
     """Read logs, name what failed first and why, and write a report."""
     wanted = writing.targets(formats or [], out or [], paths)
-    pages = _check(wanted, paths, brief, anonymise_map, open_, notify or ())
+    pages = _check(wanted, paths, brief, anonymise_map, open_)
+    for option, value in (("--job", job), ("--job-name", job_name)):
+        if value == "":
+            raise UsageError(f"{option} is empty", "leave it out, or check the variable that it was filled from")
+    _check_fleet(history, notify or (), report_url)
     chosen: dict[str, Any] = {
         "job": job,
         "job_name": job_name or (None if anonymise or anonymise_map else folder_of(paths)),
         **window(since, until),
-        "patterns": tuple(map(folder, folders or ())),
+        "patterns": tuple(folders or ()),
         "baseline": folder(baseline) if baseline else None,
         "redact": not no_redact,
     }
@@ -126,16 +130,20 @@ def analyze(
     return code(incident.document["verdict"]["outcome"], strict, exit_code)
 
 
-def _check_address(address: str) -> None:
-    """Raise UsageError for an address of --notify that is none, without the address: it may be a secret."""
-    from postmortem.fleet import notify
+def _check_fleet(history: str | None, given: Sequence[str], report_url: str) -> None:
+    """Raise UsageError for addresses that are none; one of --notify is not quoted, since it may be a secret."""
+    writing.check_history(history)
+    if given:
+        from postmortem.fleet import notify
 
-    try:
-        for one in notify.addresses([address]):
-            notify.target(one)
-    except notify.Unsent as error:
-        hint = "use https://…, slack+https://…, teams+https://…, pagerduty+https://…, or @FILE with one a line"
-        raise UsageError(f"--notify: {error}", hint) from None
+        try:
+            for address in notify.addresses(given):
+                notify.target(address)
+        except notify.Unsent as error:
+            hint = "use https://…, slack+https://…, teams+https://…, pagerduty+https://…, or @FILE with one a line"
+            raise UsageError(f"--notify: {error}", hint) from None
+    if report_url and not report_url.startswith(("https://", "http://")):
+        raise UsageError(f"--report-url {report_url} is no address", "write the https:// address of the report")
 
 
 def _check(
@@ -144,17 +152,14 @@ def _check(
     brief: bool,
     anonymise_map: Path | None,
     open_: bool,
-    notify: Sequence[str],
 ) -> list[Path]:
     """Return the HTML files to write. Raise UsageError for options that contradict each other."""
     if brief and not any(target.form in writing.BRIEF for target in wanted):
         raise UsageError("--brief is a short form of JSON and Markdown", "use --format md --brief")
     if anonymise_map:
-        for target in wanted:
-            output.check_key(anonymise_map, target.path, paths)
+        outputs = [target.path for target in wanted if target.path]
+        output.check_target(anonymise_map, [*paths, *outputs], "--anonymize-map")
     pages = [target.path for target in wanted if target.form is Format.html and target.path]
-    for address in notify:
-        _check_address(address)
     if open_ and not pages:
         message = "--open shows an HTML report, and this run writes none to a file"
         raise UsageError(message, "leave out --format and --output -")

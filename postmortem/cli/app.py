@@ -82,7 +82,8 @@ def run(arguments: list[str]) -> int:
         return process.stop_code() if code == process.INTERRUPTED else int(code)
     except ArgumentError as error:
         if message := error.format_message():  # empty: the help was printed
-            path = error.ctx.command_path if error.ctx else "postmortem"
+            named = [word for word in arguments[:1] if word in overview.COMMANDS]
+            path = error.ctx.command_path if error.ctx else " ".join(["postmortem", *named])
             output.say(f"postmortem: {_one_line(' '.join(message.split()))}\n  see {path} --help")
         return int(error.exit_code)
     except (KeyboardInterrupt, typer.Abort):

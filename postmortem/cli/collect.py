@@ -54,12 +54,14 @@ def collect(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no table.")] = False,
 ) -> None:
     """Save short-lived evidence of a host (stacks, counters, kernel log, GPUs) in one archive."""
+    if listed:
+        from postmortem.model import collected
+
+        output.data(collected.listing())
+        return
     from postmortem.live.collect import collection
     from postmortem.live.collect.hosts import Hosts
 
-    if listed:
-        output.data(collection.listing())
-        return
     launchers = {"srun": srun, "ssh": ssh, "kubectl": kubectl}
     named = [(name, which) for name, which in launchers.items() if which is not None]
     if len(named) > 1:

@@ -9,10 +9,9 @@ from typing import Annotated
 
 import typer
 
+from postmortem.cli import writing
 from postmortem.cli.options import Anonymise, AnonymiseMap, PatternFolders, Quiet
-from postmortem.errors import UsageError
 from postmortem.system import output
-from postmortem.system.arguments import folder
 
 DIFFERENT = 13  # exit code of --exit-code for runs that differ
 
@@ -45,9 +44,9 @@ def diff(
     target = None if out in (None, "-") else Path(str(out))
     chosen = form or _by_name(target)
     if target is not None:
-        _check(target, (a, b))
+        output.check_target(target, (a, b))
     if anonymise_map:
-        output.check_key(anonymise_map, target, (a, b))
+        output.check_target(anonymise_map, [a, b, *filter(None, [target])], "--anonymize-map")
     from postmortem.fleet.diff import run
     from postmortem.fleet.diff.comparison import compared
     from postmortem.report.difference import render
@@ -55,7 +54,7 @@ def diff(
 
     pool.tune()
     with output.progress_bar(quiet) as progress:
-        pair = run.both(a, b, tuple(map(folder, folders or ())), progress)
+        pair = run.both(a, b, tuple(folders or ()), progress)
         found = compared(*pair)
     if anonymise or anonymise_map:
         from postmortem.report import anonymous
@@ -74,10 +73,4 @@ def _by_name(target: Path | None) -> str:
     if target is None:
         return Form.terminal
     suffix = target.suffix.lstrip(".")
-    return suffix if suffix in Form.__members__ else Form.html
-
-
-def _check(target: Path, paths: tuple[str, str]) -> None:
-    output.check_target(target)
-    if target.is_file() and any(Path(path).is_file() and target.samefile(path) for path in paths):
-        raise UsageError(f"--output {target} would overwrite an input", "name another file")
+    return suffix if suffix in Form.__members__ else writing.html(target)

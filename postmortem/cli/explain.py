@@ -8,7 +8,6 @@ import typer
 
 from postmortem.cli.options import PatternFolders, complete_pattern
 from postmortem.system import output
-from postmortem.system.arguments import folder
 
 app = typer.Typer(add_completion=False)
 Words = Annotated[
@@ -22,5 +21,5 @@ def explain(pattern: Words, folders: PatternFolders = None) -> None:
     """Explain a pattern: its meaning, how it looks, and how to fix the cause."""
     from postmortem.workshop import catalogue
 
-    own = list(map(folder, folders or ()))
+    own = folders or ()
     output.data(catalogue.search(" ".join(pattern), own) or catalogue.explain(catalogue.find(" ".join(pattern), own)))

@@ -18,7 +18,8 @@ from postmortem.cli.options import Anonymise, History, Json
 from postmortem.errors import PathMissing, PostmortemError, UsageError
 from postmortem.fleet.history import backup, lemons
 from postmortem.fleet.history.place import place
-from postmortem.fleet.history.rows import clean, row, stamp
+from postmortem.fleet.history.rows import OUTCOMES, clean, row, stamp
+from postmortem.model.vocabulary import CATEGORIES
 from postmortem.report import text
 from postmortem.report.json import dump, harmless
 from postmortem.system import output
@@ -73,10 +74,18 @@ def _filtered(command: Callable[..., None]) -> Callable[..., None]:
 
 def _query(wanted: dict[str, str | None]) -> Query:
     found: Query = {name: value for name, value in wanted.items() if value is not None}
+    _known("--outcome", [wanted["outcome"]], OUTCOMES)
+    _known("--category", [wanted["category"]], CATEGORIES)
     found |= {name: stamp(at) for name, at in window(wanted["since"], wanted["until"]).items() if at is not None}
     if "-" not in found.get("fingerprint", "-"):
         found["cause"] = found.pop("fingerprint")
     return found
+
+
+def _known(option: str, given: Iterable[str | None], names: Sequence[str]) -> None:
+    """Raise UsageError for a name that no incident can have."""
+    if wrong := [name for name in given if name is not None and name not in names]:
+        raise UsageError(f"{option} {wrong[0]}: there is none of this name", f"there are {', '.join(names)}")
 
 
 def _named(where: str | None) -> str:
@@ -291,6 +300,7 @@ def hosts(
 ) -> None:
     """List hosts, GPUs, racks and switches that are at fault more often than chance explains."""
     counted = tuple(categories.replace(",", " ").split()) if categories else lemons.HARDWARE
+    _known("--categories", counted, ("all", *CATEGORIES))
     try:
         places = lemons.mapping(mapping.read_text("utf-8-sig", "replace")) if mapping else {}
     except OSError as error:

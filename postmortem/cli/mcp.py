@@ -10,7 +10,6 @@ import typer
 
 from postmortem.cli.options import History, PatternFolders
 from postmortem.errors import UsageError
-from postmortem.system.arguments import folder
 
 app = typer.Typer(add_completion=False)
 
@@ -27,7 +26,7 @@ def mcp(
     """Answer an agent's questions about failed jobs with the Model Context Protocol on stdin and stdout."""
     if find_spec("mcp") is None:
         raise UsageError("postmortem mcp needs the MCP SDK", "pip install 'torch-postmortem[mcp]'")
-    own = [folder(path).resolve() for path in folders or ()]
+    own = [path.resolve() for path in folders or ()]
     from postmortem.fleet.mcp import server
 
     server.serve(tuple(roots or ()) or (Path(),), own, history)

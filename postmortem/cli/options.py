@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from postmortem.system.arguments import HISTORY
+from postmortem.system import output
+from postmortem.system.arguments import HISTORY, PATTERNS, folder
 
 ANONYMIZE = ("--anonymize", "--anonymise")
 INPUT, OUTPUT = "Input", "Output"  # panels of the help
@@ -26,9 +28,27 @@ PatternIds = Annotated[
     list[str] | None,
     typer.Argument(metavar="PATTERN...", help="Only these patterns.", autocompletion=complete_pattern),
 ]
+
+
+def _pattern_folders(given: list[Path] | None) -> list[Path]:
+    """Return the folders of --patterns. One that only the environment names costs no verdict where it is missing."""
+    default = os.environ.get(PATTERNS, "").split(os.pathsep)
+    gone = [path for path in given or () if str(path) in default and not path.is_dir()]
+    for path in gone:
+        output.say(f"postmortem: {path} of {PATTERNS} is not a folder; its patterns are missing")
+    return [folder(path) for path in given or () if path not in gone]
+
+
 PatternFolders = Annotated[
     list[Path] | None,
-    typer.Option("--patterns", metavar="DIR", help="Folder with your own patterns; repeatable.", rich_help_panel=INPUT),
+    typer.Option(
+        "--patterns",
+        metavar="DIR",
+        envvar=PATTERNS,
+        callback=_pattern_folders,
+        help="Folder with your own patterns; repeatable.",
+        rich_help_panel=INPUT,
+    ),
 ]
 History = Annotated[
     str | None,

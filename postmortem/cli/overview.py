@@ -35,6 +35,7 @@ ENVIRONMENT = {
     "POSTMORTEM_DEBUG=1": "print tracebacks of internal errors",
     "POSTMORTEM_NOTIFY=URL": "default of --notify of analyze, which keeps it out of the process list",
     "POSTMORTEM_HISTORY=FILE|URL": "default of --history",
+    "POSTMORTEM_PATTERNS=DIR:DIR": "default of --patterns",
 }
 
 EXIT_CODES = {

@@ -24,7 +24,7 @@ def list_patterns(as_json: Json = False, folders: PatternFolders = None) -> None
     """List all patterns, one per line."""
     from postmortem.workshop import catalogue
 
-    output.data(catalogue.listing(map(folder, folders or ()), as_json))
+    output.data(catalogue.listing(folders or (), as_json))
 
 
 @app.command()
@@ -32,7 +32,7 @@ def show(pattern: PatternId, folders: PatternFolders = None) -> None:
     """Show one pattern in full: explanation, regular expressions, links, examples."""
     from postmortem.workshop import catalogue
 
-    output.data(catalogue.show(catalogue.find(pattern, map(folder, folders or ()))))
+    output.data(catalogue.show(catalogue.find(pattern, folders or ())))
 
 
 @app.command()
@@ -40,7 +40,7 @@ def lint(ids: PatternIds = None, folders: PatternFolders = None) -> int:
     """Check the pattern files and print how to fix each finding. Exit 1 if there is any."""
     from postmortem.workshop import lint
 
-    remarks = lint.run(tuple(map(folder, folders or ())), tuple(ids or ()))
+    remarks = lint.run(tuple(folders or ()), tuple(ids or ()))
     for remark in remarks:
         output.data(str(remark))
     output.say(f"{len(remarks)} remarks" if remarks else "nothing to fix")
@@ -52,7 +52,7 @@ def test(ids: PatternIds = None, folders: PatternFolders = None) -> int:
     """Run every example through the scanner and parsers. Exit 1 if one does not match as its file states."""
     from postmortem.workshop import trial
 
-    count, failures = trial.run(tuple(map(folder, folders or ())), tuple(ids or ()))
+    count, failures = trial.run(tuple(folders or ()), tuple(ids or ()))
     for failure in failures:
         output.data(failure)
     output.say(f"{count} examples, {len(failures)} wrong")

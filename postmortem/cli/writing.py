@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from postmortem.errors import PostmortemError, UsageError, ours
 from postmortem.system import output
-from postmortem.system.arguments import NOTIFY
+from postmortem.system.arguments import HISTORY, NOTIFY
 
 if TYPE_CHECKING:
     from postmortem.analyze import Incident
@@ -25,7 +25,6 @@ STANDARD = "-"
 
 Format = StrEnum("Format", "html json md ndjson csv parquet github trace junit")
 BRIEF = (Format.json, Format.md)  # formats that have a short form
-PICTURES = (".pdf", ".png", ".jpg", ".docx", ".svg", ".xlsx")  # suffixes of formats that a browser or an office writes
 _SUFFIXES = {"xml": "junit", "jsonl": "ndjson"}
 
 
@@ -50,7 +49,8 @@ def targets(forms: Sequence[Format], outputs: Sequence[str], inputs: Sequence[st
     seen: set[Path] = set()
     for form, path in found:
         if path is not None:
-            _check(path, inputs, named=path != Path(DEFAULT_REPORT) or str(path) in outputs)
+            own = path == Path(DEFAULT_REPORT) and str(path) not in outputs  # may be read again, and written anew
+            output.check_target(path, () if own else inputs)
             if path.resolve() in seen:
                 raise UsageError(f"two formats would go to {path}", f"name another file for {form.value}")
             seen.add(path.resolve())
@@ -68,7 +68,7 @@ def _paired(forms: Sequence[Format], outputs: Sequence[str]) -> list[tuple[Forma
     every = len(left) >= len(open_)  # --format has priority over a suffix if there is one for each file
     for place in open_:
         form = _by_suffix(outputs[place])
-        chosen[place] = left.pop(0) if left and (every or form is None) else form or Format.html
+        chosen[place] = left.pop(0) if left and (every or form is None) else form or html(Path(outputs[place]))
     pairs = [(chosen[place], out) for place, out in enumerate(outputs)]
     if not pairs and not left:
         left = [Format.html]
@@ -81,14 +81,29 @@ def _by_suffix(out: str) -> Format | None:
     return Format(suffix) if suffix in Format.__members__ else None
 
 
-def _check(path: Path, inputs: Sequence[str], named: bool) -> None:
-    if path.suffix.lower() in PICTURES:
+def html(path: Path) -> Format:
+    """Return the format of a file with no other suffix. Raise UsageError for the suffix of another format."""
+    name = path.suffix[1:]
+    if name.isalpha() and name.lower() not in ("html", "htm"):
         page = path.with_suffix(".html")
-        hint = f"write {page}, and print it: chromium --headless --print-to-pdf={path.with_suffix('.pdf')} {page}"
-        raise UsageError(f"--output {path}: {path.suffix[1:].upper()} is no output format", hint)
-    output.check_target(path)
-    if named and path.is_file() and any(Path(p).is_file() and path.samefile(p) for p in inputs):
-        raise UsageError(f"--output {path} would overwrite an input log", "name another file")
+        printed = f"chromium --headless --print-to-pdf={path} {page}" if name.lower() == "pdf" else ""
+        hint = f"write {page}, and print it: {printed}" if printed else f"write {page}, or choose with --format"
+        raise UsageError(f"--output {path}: {name.upper()} is no output format", hint)
+    return Format.html
+
+
+def check_history(where: str | None) -> None:
+    """Raise UsageError for a history that cannot exist. One named in the environment costs no verdict: filing warns."""
+    if not where or where == os.environ.get(HISTORY):
+        return
+    from postmortem.fleet.history.place import place
+
+    try:
+        file = place(where).file
+    except PostmortemError as error:
+        raise UsageError(f"--history: {error.message}", error.hint) from None
+    if file:
+        output.check_target(file, option="--history")
 
 
 def write(incident: Incident, chosen: Sequence[Target], brief: bool, verbose: bool, quiet: bool) -> None:

@@ -46,14 +46,17 @@ def capital(text: str) -> str:
     return text if _NAME.match(text) else text[:1].upper() + text[1:]
 
 
-def clock_time(at: float | None, sigma: float) -> str:
-    """` at 03:12:08`, ` at about 03:12:08 (± 4 s)`, ` at about 03:12`; empty where the minute or the date is unknown."""
+def clock_time(at: float | None, sigma: float, dated: bool = False) -> str:
+    """` at 03:12:08`, ` at about 03:12:08 (± 4 s)`, ` at about 03:12`; empty where the minute or the date is unknown.
+    Where it is `dated`, ` at 03:12:08 UTC on 2026-11-21`."""
     if at is None or sigma > INHERITED or at < DATED:
         return ""
     moment = datetime.fromtimestamp(int(at), UTC)
+    zone = f" UTC on {moment:%Y-%m-%d}" if dated else ""
     if sigma <= EXACT:
-        return f" at {moment:%H:%M:%S}"
-    return f" at about {moment:%H:%M:%S} (± {sigma:.0f} s)" if sigma < BROAD else f" at about {moment:%H:%M}"
+        return f" at {moment:%H:%M:%S}{zone}"
+    error = f" (± {sigma:.0f} s)" if sigma < BROAD else ""
+    return f" at about {moment:%H:%M:%S}{zone}{error}" if error else f" at about {moment:%H:%M}{zone}"
 
 
 def iso(at: float | None) -> str | None:

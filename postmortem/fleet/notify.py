@@ -119,14 +119,22 @@ def _belongs(host: str, kind: str, ends: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """The brief document, and the address of the report."""
+    """The brief document, the address of the report, and the id of the job where its logs have one."""
 
     brief: Mapping[str, Any]
     link: str = ""
+    job_id: str | None = None
 
     @property
     def job(self) -> str:
         return str(self.brief.get("job", ""))
+
+    @property
+    def own(self) -> str:
+        """What no other job has: the id, or else the name with a digest of the evidence, since folders share names."""
+        said = [(proof.get("text"), proof.get("time")) for proof in self.brief.get("evidence", ())]
+        own = self.job_id or f"{self.job}:{_digest(json.dumps(said))[:16]}"
+        return own if len(own) < KEY // 2 else _digest(own)
 
     @property
     def has_link(self) -> bool:
@@ -157,7 +165,7 @@ def message(incident: Incident, link: str = "") -> Message:
 
     if incident.as_written:
         incident = replace(incident, document=Redactor().document(incident.document))  # type: ignore[arg-type]
-    return Message(json.loads(render_brief(incident)), _printable(link))
+    return Message(json.loads(render_brief(incident)), _printable(link), incident.document["job"].get("id"))
 
 
 def slack(message: Message, _: Target) -> object:
@@ -193,12 +201,14 @@ def pagerduty(message: Message, to: Target) -> object:
     }
     event: dict[str, object] = {"routing_key": to.key, "event_action": "trigger", "client": "postmortem"}
     if known := brief.get("fingerprint"):
-        own = message.job or next((str(proof.get("time")) for proof in brief.get("evidence", ())), "")
-        digest = hashlib.sha256(own.encode("utf-8", "replace")).hexdigest()
-        event["dedup_key"] = f"{known}:{own if len(own) < KEY // 2 else digest}"
+        event["dedup_key"] = f"{known}:{message.own}"
     if message.has_link:
         event["links"] = [{"href": message.link, "text": "Report"}]
     return {**event, "payload": {name: value for name, value in payload.items() if value}}
+
+
+def _digest(words: str) -> str:
+    return hashlib.sha256(words.encode("utf-8", "replace")).hexdigest()
 
 
 def webhook(message: Message, _: Target) -> object:

@@ -190,8 +190,9 @@ class _Peeler:
 
     def learn_time(self, start: int, end: int) -> None:
         text = self.text[start:end]
-        read = times.reader(text) if not self.of_digits else times.find if times.find(text) else None
-        if read is not None:
+        if self.of_digits and (stamp := times.find(text)):
+            self.fields.setdefault("stamp", stamp)
+        elif not self.of_digits and (read := times.reader(text)):
             self.learn("stamp", start, end, read)
 
     def stripped(self, start: int, end: int, letters: str | None = None) -> tuple[int, int]:
@@ -278,12 +279,13 @@ class _Peeler:
         if nameless and (m := re.compile(style.word).search(self.text, 0, NEAR)):
             word = m["word"].lower() or "writer"
             self.learn("writer", *m.span("n"), lambda n: f"{word}-{n}")
-        self.learn_time(self.at, self.at + len(head))
+        if "stamp" not in fields:
+            self.learn_time(self.at, self.at + len(head))
         if "NVRM: " in head and body.lstrip().startswith("NVRM: "):
             fields["kernel"] = True
         constant, parts = _UNKNOWN.copy(), []
         for name, value in fields.items():
-            if isinstance(value, tuple):
+            if type(value) is tuple:
                 parts.append((_FIELDS[name], *value))
             else:
                 constant[_FIELDS[name]] = value

@@ -42,7 +42,7 @@ def _system(url: str) -> tuple[Any, str]:
     except ImportError as error:
         hint = "install it beside postmortem; its credentials come from the environment"
         raise UsageError(f"{url}: {str(error)[:200]}", hint) from None
-    except ValueError as error:
+    except Exception as error:  # of each library; some connect here
         hint = "known are s3://, gs://, hdfs://, https:// and the other addresses of fsspec"
         raise UsageError(f"{url}: {str(error)[:200]}", hint) from None
     return system, str(path)

@@ -152,7 +152,7 @@ class File(Bytes):
             self._data_until = self.at
 
     def left(self) -> int:
-        return self.size - self.at
+        return self.size - self.at + len(self._ahead)
 
     def read_at(self, at: int, n: int) -> bytes:
         """Return n bytes at an offset of the file."""
@@ -177,10 +177,10 @@ class File(Bytes):
             raise
         except OSError as error:
             reason = f"read error at offset {self.at}: {os.strerror(error.errno or 0)}"
-            raise Incomplete(reason, self.left() + self._holes) from None
+            raise Incomplete(reason, self.size - self.at + self._holes) from None
         if not piece:
             reason = f"shrank while it was read: ends at {self.at} of {self.size} bytes"
-            raise Incomplete(reason, self.left() + self._holes)
+            raise Incomplete(reason, self.size - self.at + self._holes)
         self.at += len(piece)
         return piece
 

@@ -87,7 +87,7 @@ def _roots(paths: Sequence[str]) -> list[str]:
             matches = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - Path.glob takes no absolute patterns
         if not matches:
             reason = "nothing matches" if glob.has_magic(path) else "no such file or folder:"
-            hint = "name the folder with the job's logs, for example: postmortem analyze ./logs"
+            hint = "name the folder with the job's logs, for example ./logs"
             raise PathMissing(f"{reason} {printable(os.fsencode(path))}", hint)
         roots.extend(os.path.realpath(match) for match in matches)
     return list(dict.fromkeys(roots))

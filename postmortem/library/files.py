@@ -31,7 +31,10 @@ HINT = "a folder of patterns has files `NAME.yaml` of at most 1 MiB; see pattern
 def found(root: Path) -> Iterator[tuple[Path, bytes]]:
     """Yield each pattern file under a folder with its content, in the order of names. Raise PatternError."""
     inside = root.resolve()
-    for number, path in enumerate(sorted(root.rglob("*.yaml"))):
+    paths = sorted(root.rglob("*.yaml"))
+    if not paths and any(root.iterdir()):
+        raise PatternError(f"{root}: no pattern file in this folder", HINT)
+    for number, path in enumerate(paths):
         if number == MOST:
             raise PatternError(f"{root}: more than {MOST:,} pattern files", HINT)
         try:

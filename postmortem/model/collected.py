@@ -60,3 +60,8 @@ def shown(way: Way) -> str:
 def filled(way: Way, **words: str) -> Way:
     """Return a way with its words in capitals filled in. A value is one argument, whatever it holds."""
     return tuple(words.get(word, word) for word in way)
+
+
+def listing() -> str:
+    """Return the items: file, reason, commands."""
+    return "\n".join(f"{item.name}\n  {item.why}\n  {' | '.join(map(shown, item.ways))}" for item in ALL)

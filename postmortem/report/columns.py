@@ -42,13 +42,7 @@ class Block:
 
 def block(document: view.Document, rows: Iterable[Row], limit: int = MAX_EVENTS) -> Block | None:
     """Pack all events with a time; return None for fewer than two moments."""
-    decisive, culprit = lanes.decisive(document)
-    timed = [
-        row._replace(rank=culprit) if row.rank is None and row.place == decisive else row
-        for row in rows
-        if math.isfinite(row.time)
-    ]
-    timed, note = lanes.inside(document, timed)
+    timed, note = lanes.inside(document, [row for row in lanes.owned(document, rows) if math.isfinite(row.time)])
     if all(row.time == timed[0].time for row in timed):
         return None
     timed = once(timed)

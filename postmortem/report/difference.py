@@ -15,10 +15,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from postmortem.report import json as plain
-from postmortem.report import labels, text, title, view
+from postmortem.report import labels, text, view
 from postmortem.report.terminal import Page
 
 FORMS = ("terminal", "md", "html", "json")
+TITLE = 140  # characters
 SHOWN = 12  # differences on a terminal
 NAMES = (("a", "A"), ("b", "B"))
 
@@ -29,10 +30,10 @@ def render(found: Comparison, form: str, width: int = 80, color: bool = False) -
     """Return the comparison in one of FORMS."""
     if form == "json":
         return plain.harmless(plain.dump(found, indent=1, order=False)) + "\n"
-    shown, below = title.split(text.sentence(found["headline"], 1000), {})
-    if len(shown) > title.MOST and "; " in shown:  # of several differences the first
-        shown, _, others = shown.partition("; ")
-        shown, below = f"{shown}.", f"{others[:1].upper()}{others[1:]} {below}".rstrip()
+    shown, below = text.sentence(found["headline"], 1000), ""
+    if len(shown) > TITLE and "; " in shown:  # of several differences the first
+        shown, _, below = shown.partition("; ")
+        shown, below = f"{shown}.", f"{below[:1].upper()}{below[1:]}"
     parts: dict[str, Any] = {
         **found,
         "headline": shown,

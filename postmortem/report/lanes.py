@@ -59,7 +59,6 @@ class Picture:
     start: float
     end: float
     whole: Span
-    overview: tuple[tuple[float, str], ...]
     zero: float | None
     slack: float
     events: int
@@ -68,11 +67,8 @@ class Picture:
 
 def picture(document: view.Document, rows: Iterable[Row]) -> Picture | None:
     """Choose the lanes and the window; return None for fewer than two moments: a dot is no picture."""
-    first, culprit = decisive(document)
-    every = [
-        row._replace(rank=culprit) if row.rank is None and row.place == first and row.severity != "info" else row
-        for row in rows
-    ]
+    first, _ = decisive(document)
+    every = owned(document, rows)
     timed, outside = inside(document, [row for row in every if math.isfinite(row.time)])
     if all(row.time == timed[0].time for row in timed):
         return None
@@ -90,7 +86,7 @@ def picture(document: view.Document, rows: Iterable[Row]) -> Picture | None:
         f"{undrawn} lanes without anything worse than these are not drawn." if undrawn > 0 else "",
         outside,
         f"{text.plural(unplaced, 'event')} could not be placed in time." if unplaced else "",
-        f"The window holds {len(shown):,} of {len(timed):,} events; the strip above shows where it lies in the job."
+        f"The window holds {len(shown):,} of {len(timed):,} events of a job of {text.seconds(whole[1] - whole[0])}."
         if len(timed) > len(shown)
         else "",
     ]
@@ -99,7 +95,6 @@ def picture(document: view.Document, rows: Iterable[Row]) -> Picture | None:
         start=start,
         end=end,
         whole=whole,
-        overview=_overview(timed, whole),
         zero=zero,
         slack=slack(document),
         events=len(shown),
@@ -171,6 +166,19 @@ def _window(timed: Sequence[Row], whole: Span, zero: float | None, cited: list[f
     return start - pad, end + pad
 
 
+def owned(document: view.Document, rows: Iterable[Row]) -> list[Row]:
+    """Return the rows with the rank of the decisive line, and with the host of a rank where a line of it names none."""
+    rows = list(rows)
+    first, culprit = decisive(document)
+    hosts: dict[int | None, set[str]] = {}
+    for row in rows:
+        if row.host:
+            hosts.setdefault(row.rank, set()).add(row.host)
+    one = {rank: found.pop() for rank, found in hosts.items() if rank is not None and len(found) == 1}
+    rows = [row._replace(rank=culprit) if row.rank is None and row.place == first else row for row in rows]
+    return [row if row.host or row.rank not in one else row._replace(host=one[row.rank]) for row in rows]
+
+
 def decisive(document: view.Document) -> tuple[Place, int | None]:
     """Return the place of the decisive line, and its rank: a kernel line names a pid, the verdict its rank."""
     verdict = view.part(document, "verdict")
@@ -180,16 +188,6 @@ def decisive(document: view.Document) -> tuple[Place, int | None]:
         return ("", None), None
     place = (view.known(evidence[0].get("source")), view.whole(evidence[0].get("line")))
     return place, ranks[0] if len(ranks) == 1 and evidence[0].get("rank") in (None, ranks[0]) else None
-
-
-def _overview(timed: list[Row], whole: Span) -> tuple[tuple[float, str], ...]:
-    """Return the worst severity in each bin of the job: (share of its length, severity)."""
-    start, length = whole[0], max(whole[1] - whole[0], 1e-6)
-    worst: dict[int, str] = {}
-    for severity in SEVERITIES:
-        shares = {(row.time - start) / length for row in timed if row.severity == severity}
-        worst |= dict.fromkeys((min(int(share * BINS), BINS - 1) for share in shares), severity)
-    return tuple((place / BINS, severity) for place, severity in sorted(worst.items()))
 
 
 # ── lanes ───────────────────────────────────────────────────────────────────────────────────────────────────────

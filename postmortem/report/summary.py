@@ -51,7 +51,7 @@ def span(document: view.Document) -> str:
     if not days:
         return ""
     (first, begin), (last, end) = days[0], days[-1]
-    if not lives[0].get("begin"):
+    if not (lives and lives[0].get("begin")):
         return f"until {last} {end} UTC".strip()
     until = f" to {end}" if last == first else f" to {last} {end}"
     return f"{first} {begin}{until if (first, begin) != (last, end) else ''} UTC".strip()

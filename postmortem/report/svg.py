@@ -1,4 +1,5 @@
-"""The timeline picture as one inline SVG: an overview strip, lanes by host, marks, the decisive moment, two time axes.
+"""The timeline picture as one inline SVG, for paper and for readers without the script: lanes by host, marks, the
+decisive moment, the time.
 
 Severity is shown by shape as well as by color. Every text passes through `_safe`.
 """
@@ -7,11 +8,9 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable
 from typing import Any
 
 from postmortem.report import lanes, text
-from postmortem.report.events import SEVERITIES
 from postmortem.report.templates import environment
 
 WIDTH = 1080
@@ -21,15 +20,13 @@ STEPS = [
     *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800),
     *(3600, 7200, 21600, 86400),
 ]
-FILLS = {"fatal": "#b3261e", "error": "#b3261e", "warning": "#8a5a00", "info": "#7a828c"}
 TONES = {"cause": "#b3261e", "victim": "#7d5200", "silent": "#6438a0", "healthy": "#17673f", "unknown": "#5a626c"}
 LABEL = 22  # characters of a lane's label
 
 
 def draw(picture: lanes.Picture) -> str:
     """Return the SVG element. It is self-contained and has no link, script or style attribute."""
-    strip = picture.whole[1] - picture.whole[0] > 1.5 * (picture.end - picture.start)
-    top, step = 52 if strip else 30, 24 if len(picture.lanes) <= 20 else 18
+    top, step = 30, 24 if len(picture.lanes) <= 20 else 18
     drawn = (
         environment()
         .get_template("timeline.svg")
@@ -37,15 +34,13 @@ def draw(picture: lanes.Picture) -> str:
             width=WIDTH,
             left=LEFT,
             plot=PLOT,
-            fills=FILLS,
             tones=TONES,
             top=top,
             step=step,
             bottom=top + step * len(picture.lanes),
             description=_safe(_described(picture)),
-            strip=_strip(picture) if strip else None,
             day=_safe(text.day(picture.start)),
-            ticks=_ticks(picture, 0.0),
+            ticks=_ticks(picture),
             zero=_zero(picture),
             lanes=[_lane(picture, lane, top + step * place, step) for place, lane in enumerate(picture.lanes)],
         )
@@ -69,38 +64,14 @@ def _x(picture: lanes.Picture, moment: float) -> float:
     return round(LEFT + min(max(share, 0.0), 1.0) * PLOT, 1)
 
 
-def _strip(picture: lanes.Picture) -> dict[str, Any]:
-    """Return the whole job as a strip, and the window that is drawn below as a frame in it."""
-    start, end = picture.whole
-    length = max(end - start, 1e-6)
-    left = LEFT + max((picture.start - start) / length, 0) * PLOT
-    right = LEFT + min((picture.end - start) / length, 1) * PLOT
-    paths = {
-        level: "".join(f"M{LEFT + share * PLOT:.0f} 8v10" for share, worst in picture.overview if worst == level)
-        for level in SEVERITIES
-    }
-    return {
-        "length": _safe(text.seconds(end - start)),
-        "ticks": [(level, path) for level, path in paths.items() if path],
-        "left": left - 2,
-        "width": max(right - left, 3) + 4,
-    }
-
-
-def _ticks(picture: lanes.Picture, origin: float) -> list[tuple[float, Any]]:
-    """Return round moments in the window with room for their labels at both ends: UTC, or from the `origin`."""
+def _ticks(picture: lanes.Picture) -> list[tuple[float, Any]]:
+    """Return round moments in the window, in UTC, with room for their labels at both ends."""
     span = picture.end - picture.start
     step = next((step for step in STEPS if span / step <= 9), 86400.0 * math.ceil(span / 86400 / 8))
-    first = math.ceil((picture.start + span * 0.03 - origin) / step)
-    last = math.floor((picture.end - span * 0.03 - origin) / step)
-    found = []
-    for moment in (origin + step * count for count in range(first, min(last, first + 40) + 1)):
-        if not origin:
-            found.append((_x(picture, moment), _safe(_stamp(moment, step))))
-        elif abs(moment - origin) > step / 2:
-            sign = "+" if moment > origin else "−"
-            found.append((_x(picture, moment), sign + text.seconds(moment - origin)))
-    return found
+    first = math.ceil((picture.start + span * 0.03) / step)
+    last = math.floor((picture.end - span * 0.03) / step)
+    moments = (step * count for count in range(first, min(last, first + 40) + 1))
+    return [(_x(picture, moment), _safe(_stamp(moment, step))) for moment in moments]
 
 
 def _stamp(moment: float, step: float) -> str:
@@ -122,7 +93,6 @@ def _zero(picture: lanes.Picture) -> dict[str, Any] | None:
         "broad": picture.slack >= text.BROAD,
         "label_x": min(max(x, LEFT + 40), WIDTH - 40),
         "label": _safe(_decisive(picture)),
-        "ticks": _ticks(picture, picture.zero),
     }
 
 
@@ -131,6 +101,9 @@ def _lane(picture: lanes.Picture, lane: lanes.Lane, top: int, step: int) -> dict
     state = lane.state if lane.state in TONES else "unknown"
     notable = [mark for mark in lane.marks if mark.row.severity != "info" or mark.decisive]
     placed = [mark for mark in notable if mark.row.sigma < text.BROAD]  # a mark at one moment would be true
+    spans = {mark: _span(picture, mark) for mark in notable}
+    # the last of each place, which is the worst
+    intervals = {spans[mark]: mark for mark in notable if mark.row.sigma >= text.BROAD}
     return {
         "top": top,
         "middle": top + step / 2,
@@ -141,36 +114,18 @@ def _lane(picture: lanes.Picture, lane: lanes.Lane, top: int, step: int) -> dict
         "label": _safe(label if len(label) <= LABEL else label[: LABEL - 1] + "…"),
         "first": _x(picture, lane.first),
         "last": _x(picture, lane.last),
-        # overlapping uncertainties as one band, if it is wide enough to be seen
-        "bands": [(left, right - left) for left, right, _ in _joined(picture, placed) if right - left > 6],
+        "bands": sorted({spans[mark] for mark in placed if spans[mark][1] - spans[mark][0] > 6}),
         "info": [_x(picture, mark.row.time) for mark in lane.marks if mark.row.severity == "info"],
-        "intervals": _intervals(picture, [mark for mark in notable if mark.row.sigma >= text.BROAD], state),
+        "intervals": [
+            (left, right, "cause" if mark.decisive else state, mark.decisive, _title(mark))
+            for (left, right), mark in sorted(intervals.items())
+        ],
         "marks": [(_x(picture, mark.row.time), mark.row.severity, mark.decisive, _title(mark)) for mark in placed],
     }
 
 
-def _joined(picture: lanes.Picture, marks: Iterable[lanes.Mark]) -> list[tuple[float, float, list[lanes.Mark]]]:
-    """Return overlapping uncertainties as one, with its marks."""
-    joined: list[tuple[float, float, list[lanes.Mark]]] = []
-    for mark in sorted(marks, key=lambda mark: mark.row.time - mark.row.sigma):
-        left, right = (_x(picture, mark.row.time + sigma) for sigma in (-mark.row.sigma, mark.row.sigma))
-        if joined and left <= joined[-1][1]:
-            start, end, own = joined[-1]
-            joined[-1] = (start, max(end, right), [*own, mark])
-        else:
-            joined.append((left, right, [mark]))
-    return joined
-
-
-def _intervals(picture: lanes.Picture, marks: list[lanes.Mark], state: str) -> list[tuple[Any, ...]]:
-    """Return the times in which lines without a usable time can have been written."""
-    out = []
-    for left, right, joined in _joined(picture, marks):
-        decisive = any(mark.decisive for mark in joined)
-        worst = max(joined, key=lambda mark: (mark.decisive, SEVERITIES.index(mark.row.severity)))
-        more = len(joined) - 1 + sum(mark.more for mark in joined)
-        out.append((left, right, "cause" if decisive else state, decisive, _title(worst._replace(more=more))))
-    return out
+def _span(picture: lanes.Picture, mark: lanes.Mark) -> tuple[float, float]:
+    return _x(picture, mark.row.time - mark.row.sigma), _x(picture, mark.row.time + mark.row.sigma)
 
 
 def _title(mark: lanes.Mark) -> Any:

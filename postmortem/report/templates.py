@@ -24,6 +24,7 @@ _COMMAND = re.compile(
     r"|ethtool|nfsstat|smartctl|gdb|dcgmi|postmortem)\b(?: (?:(?:get|describe|logs|show|inspect|dump|diag|get_param"
     r"|collect|analyze|run)\b|-{1,2}[\w=-]+|[a-z]+=\w+))*|\b[a-z_]+(?:\.[\w]+)+\([^()]*\)|\b[a-z]+_[a-z_]+=\w+)"
 )
+_TIME = re.compile(r"\d{4}-\d\d-\d\d|± [\d.]+ m?s", re.ASCII)
 GLYPHS = {"cause": "◆", "victim": "▽", "silent": "◌", "healthy": "●", "unknown": "·"}
 # items outside of a fold:
 ROWS = 12  # of a table; longer ones are folded, on paper too
@@ -72,7 +73,7 @@ def environment() -> Environment:
     made.filters.update(
         {name: getattr(text, name) for name in ("line", "around", "sentence", "plural", "seconds", "size")}
     )
-    made.filters.update(offset=view.offset, zone=_zone, commands=_commands)
+    made.filters.update(offset=view.offset, zone=_zone, commands=_commands, unbroken=_unbroken)
     made.globals.update(view=view, summary=summary, labels=labels, text=text)
     made.globals.update(glyphs=GLYPHS, meanings=labels.STATES, broad=f"{text.BROAD:.0f}")
     made.globals.update(rows=ROWS, most=_most)
@@ -121,6 +122,13 @@ def _commands(words: str) -> Any:
     codes = [escape(piece.strip("`")) for piece in pieces[1::2]]
     shown = [Markup('<code class="run" title="Click to copy">{}</code>').format(code) for code in codes]
     return Markup("").join(part for pair in zip(map(escape, pieces[::2]), [*shown, ""], strict=True) for part in pair)
+
+
+def _unbroken(words: str) -> Any:
+    """Return a title whose dates and errors stay on one line: a browser breaks a date after a hyphen."""
+    from markupsafe import Markup, escape
+
+    return Markup(_TIME.sub(r'<span class="time">\g<0></span>', str(escape(text.visible(words)))))
 
 
 def _zone(value: object) -> str:

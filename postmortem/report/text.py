@@ -102,9 +102,18 @@ def ranks(numbers: Sequence[int], most: int = 0) -> str:
     return f"{'rank' if len(numbers) == 1 else 'ranks'} {ranges(numbers, most)}"
 
 
+def number(value: object) -> float:
+    """Return a number of the document as a float, infinity where that is too small for it; NaN if it is none."""
+    try:
+        return float(value) if isinstance(value, int | float) else math.nan
+    except OverflowError:
+        return math.inf
+
+
 def finite(value: object) -> float:
     """Return a number of the document as a float; 0.0 if it is none."""
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
+    found = number(value)
+    return found if math.isfinite(found) else 0.0
 
 
 def size(count: object) -> str:
@@ -119,19 +128,19 @@ def size(count: object) -> str:
 
 def seconds(value: object) -> str:
     """0.004 -> "4 ms", 37.01 -> "37 s", 4000 -> "1 h 6 min"."""
-    if not isinstance(value, int | float) or not math.isfinite(value):
+    found = abs(number(value))
+    if not math.isfinite(found):
         return ""
-    number = abs(float(value))
-    if number < 0.0005:
-        return "0 s" if number == 0 else "under 1 ms"
-    if number < 0.0995:
-        return f"{number * 1000:.0f} ms"
-    if number < 120:
-        return f"{number:.{2 if number < 0.995 else 1}f}".rstrip("0").rstrip(".") + " s"
-    whole = round(number)
+    if found < 0.0005:
+        return "0 s" if found == 0 else "under 1 ms"
+    if found < 0.0995:
+        return f"{found * 1000:.0f} ms"
+    if found < 120:
+        return f"{found:.{2 if found < 0.995 else 1}f}".rstrip("0").rstrip(".") + " s"
+    whole = round(found)
     if whole < 7200:
         return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
-    hours, minutes = divmod(round(number / 60), 60)
+    hours, minutes = divmod(round(found / 60), 60)
     if hours < 48:
         return f"{hours} h" + (f" {minutes} min" if minutes else "")
     return f"{round(hours / 24)} days"
@@ -143,9 +152,9 @@ def epoch(stamp: object) -> float | None:
         return None
     try:
         moment = datetime.fromisoformat(stamp)
-    except ValueError:
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).timestamp()
+    except (ValueError, OverflowError):
         return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def day_and_time(stamp: object) -> tuple[str, str]:
@@ -159,7 +168,8 @@ def moment(stamp: object, sigma: object = None) -> str:
     at = epoch(stamp)
     if at is None:
         return ""
-    error = float(sigma) if isinstance(sigma, int | float) else 0.0
+    error = number(sigma)
+    error = 0.0 if math.isnan(error) else error
     return f"{mark(at, error)} UTC" + (f" ± {seconds(error)}" if 0.0005 <= error < BROAD else "")
 
 

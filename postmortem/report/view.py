@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from postmortem.library.titles import entitled
 from postmortem.model.vocabulary import NO_LOGS, WINDOW
-from postmortem.report import text, title
+from postmortem.report import text
 from postmortem.report.labels import ACTIONS, CATEGORIES, CONFIDENCE
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ Document = Mapping[str, Any]
 STATES = ("cause", "silent", "unknown", "victim", "healthy")  # the odd ones first
 LOOKS = {"cause": "cause", "symptom": "victim", "confirms": "confirms", "context": "unknown"}
 MAX_CONTEXT = 5
-STORY, CONFIRMING = 5, 1  # steps to show, and confirmations among them before the symptoms
+STORY, CONFIRMING = 5, 1  # steps to show, and confirmations of a cause among them
 ECHO = "only reports another process's failure."
 SPANS = 8  # of a list of ranks; a fold has the whole list
 
@@ -145,10 +145,9 @@ def headline(document: Document) -> str:
 
 
 def lead(document: Document) -> tuple[str, str]:
-    """Return the headline as a title, with the zone and date of its time, and what follows below it, if anything."""
-    cited = rows(part(document, "verdict").get("evidence"))
-    days = {time[:5]: day for day, time in (text.day_and_time(item.get("time")) for item in reversed(cited))}
-    return title.split(headline(document), days)
+    """Return the title of the verdict and the rest of its headline; the headline alone where there is no title."""
+    title, rest = (text.sentence(known(part(document, "verdict").get(name)), 600) for name in ("title", "rest"))
+    return (title, rest) if title else (headline(document), "")
 
 
 def category(document: Document) -> str:
@@ -292,20 +291,24 @@ def _step(item: dict[str, Any], found: list[Proof], places: Mapping[str, str], h
 
 def story(document: Document) -> tuple[list[Step], list[Step]]:
     """Return the steps to show, in the order of time, and the others: the cause, its strongest confirmations and
-    symptoms. A report that names another process's failure adds nothing."""
+    symptoms. A report of another process's failure adds nothing, nor does another reading of the cause's line."""
     found = [step for step in steps(document) if not step.because.endswith(ECHO)]
+    lines = {proof.index for step in found if step.role == "cause" for proof in step.proofs}
+    found = [s for s in found if s.role == "cause" or not s.proofs or s.proofs[0].index not in lines]
     groups = {role: [s for s in found if s.role == role] for role in ("cause", "confirms", "symptom")}
     symptoms = sorted(groups["symptom"], key=lambda step: not step.who)
     rest = [step for step in found if step not in groups["cause"] and step not in symptoms]
-    chosen = [*groups["cause"], *rest[:CONFIRMING], *symptoms, *rest[CONFIRMING:]][:STORY]
+    chosen = [*groups["cause"], *rest[:CONFIRMING], *symptoms, *(() if groups["cause"] else rest[CONFIRMING:])][:STORY]
     shown = sorted(chosen, key=lambda step: _place(step, chosen[0]))
     return shown, [step for step in found if step not in shown]
 
 
 def _place(step: Step, cause: Step) -> float:
     """Return the time of a step; not before the cause unless it is surely earlier."""
-    surely = step.at + step.sigma < cause.at - cause.sigma
-    return step.at if surely or cause.at == math.inf else max(step.at, cause.at)
+    if cause.at == math.inf:
+        return -math.inf if step is cause and cause.role == "cause" else step.at
+    surely = step.at + 2 * step.sigma < cause.at - 2 * cause.sigma
+    return step.at if surely else max(step.at, cause.at)
 
 
 def once(found: Sequence[Proof]) -> list[Proof]:

@@ -107,7 +107,7 @@ def _zones(document: Mapping[str, Any]) -> Iterator[str]:
 def _fates(document: Mapping[str, Any]) -> Iterator[str]:
     """A headline about `this rank` without a rank, and reasons with other ranks than the headline."""
     verdict = document["verdict"]
-    if m := _NOBODY.search(verdict["headline"].split(" (")[0]):
+    if m := _NOBODY.search(re.split(r" \(|: ", verdict["headline"])[0]):
         yield f"the headline is about {m[0]}"
     fates = {m[2]: m[1] for m in _FATE.finditer(verdict["headline"])}
     for m in (m for reason in verdict["because"] for m in _FATE.finditer(reason)):

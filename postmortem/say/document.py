@@ -109,6 +109,8 @@ def _verdict(solution: Solution, evidence: Evidence) -> verdict.Verdict:
     for e in solution.leads:
         evidence.add(e, None)
     row: Row = {"outcome": solution.outcome, "category": None, "pattern": None, "headline": headline.headline(solution)}
+    row["title"], rest = headline.title(solution)
+    row |= {"rest": rest} if rest else {}
     row |= {"culprit": _culprit(solution), "evidence": evidence.items}
     if (stuck := collective.stuck_in(solution)) is not None:
         row["collective"] = stuck

@@ -28,7 +28,8 @@ from postmortem.model.vocabulary import LOUD, OF_PEERS
 from postmortem.privacy import cut
 from postmortem.system import forms
 
-LIMIT = 105  # characters that a headline quotes
+MOST = 140  # characters of a title
+LIMITS = range(105, 20, -12)  # characters of a quoted message: less in a title that would be too long
 ELSEWHERE = " while the others waited in a collective"
 MANY = 6  # culprits of which the host is not named
 _REGEXES = forms.regexes("say/headline")
@@ -36,23 +37,42 @@ _REGEXES = forms.regexes("say/headline")
 
 def headline(solution: Solution) -> str:
     """One sentence: culprit, failure, time, and the effect on the others."""
+    return _ended("; ".join(filter(None, _parts(solution, LIMITS[0]))))
+
+
+def title(solution: Solution) -> tuple[str, str]:
+    """The headline with the date of its time, in at most MOST characters if possible, and the rest, which may be
+    empty. It has no half of a quotation in brackets: the decisive line is shown with it."""
+    shorter = (_parts(solution, limit, dated=True) for limit in LIMITS)
+    fits = (parts for parts in shorter if len(parts[0]) < MOST and "…)" not in parts[0])
+    first, rest = next(fits, None) or _parts(solution, LIMITS[-1], dated=True)
+    return _ended(first), _ended(capital(rest)) if rest else ""
+
+
+def _ended(text: str) -> str:
+    return text if text.endswith((".", "…")) else f"{text}."
+
+
+def _parts(solution: Solution, limit: int, dated: bool = False) -> tuple[str, str]:
+    """Culprit, failure and time; and what else the ranks did, which may be empty."""
     root = solution.root
     if root is None:
-        return _rootless(solution)
-    text = _failure(solution, root)
-    return f"{_recovered(solution.case)} {inside(text)}" if solution.outcome == "recovered" else text
+        return _rootless(solution), ""
+    at = clock_time(*next((_moment(e) for e in root.events if e.at is not None), (None, 0.0)), dated)
+    first, rest = _failure(solution, root, at, limit)
+    return f"{_recovered(solution.case)} {inside(first)}" if solution.outcome == "recovered" else first, rest
 
 
-def _failure(solution: Solution, root: Claim) -> str:
-    time = clock_time(*next((_moment(e) for e in root.events if e.at is not None), (None, 0.0)))
+def _failure(solution: Solution, root: Claim, time: str, limit: int) -> tuple[str, str]:
     if root.strength == "suffered":
-        return f"{_suffered(solution, root, time)}, and the cause is not in these logs."
-    text = _sentence(solution, root, time)
-    if ELSEWHERE in text and solution.victims.timed_out:
-        text = text.replace(ELSEWHERE, "")
-        whom = "it" if len(solution.ranks) == 1 else "them"
-        return f"{text}{_effects(solution.victims, text).replace('timed out', f'timed out waiting for {whom}', 1)}."
-    return f"{text}{_effects(solution.victims, text)}."
+        text, effects = _suffered(solution, root, time, limit)
+        return f"{text}, and the cause is not in these logs", effects
+    first, rest = _sentence(solution, root, time, limit)
+    if not (ELSEWHERE in first and solution.victims.timed_out):
+        return first, "; ".join(filter(None, (rest, _effects(solution.victims, first + rest))))
+    first = first.replace(ELSEWHERE, "")
+    whom = "it" if len(solution.ranks) == 1 else "them"
+    return first, _effects(solution.victims, first).replace("timed out", f"timed out waiting for {whom}", 1)
 
 
 def _moment(e: Event) -> tuple[float | None, float]:
@@ -66,17 +86,25 @@ def in_short(solution: Solution) -> str:
     root = solution.root
     if root is None:
         return _rootless(solution)
-    return f"{_suffered(solution, root, '') if root.strength == 'suffered' else _sentence(solution, root, '')}."
+    parts = _suffered(solution, root, "") if root.strength == "suffered" else _sentence(solution, root, "")
+    return f"{'; '.join(filter(None, parts))}."
 
 
-def _sentence(solution: Solution, root: Claim, time: str) -> str:
+def _sentence(solution: Solution, root: Claim, time: str, limit: int = LIMITS[0]) -> tuple[str, str]:
+    """The failure, and the second clause of a comparison that is too long for a title with it."""
     who = _who(root, solution.ranks)
-    if root.strength in ("compared", "silent") and root.because:
-        text = _compared(root, who, solution.ranks)
-        clause = _REGEXES["clause"].match(text)
-        place = clause.start(1) if clause else len(text)
-        return text[:place] + time + text[place:]
-    return _stated(solution.case, root, who, solution.ranks, time)
+    if root.strength not in ("compared", "silent") or not root.because:
+        return _stated(solution.case, root, who, solution.ranks, time, limit), ""
+    text, clause, rest = _compared(root, who, solution.ranks), "", ""
+    if found := _REGEXES["clause"].match(text):
+        text, clause, rest = text[: found.start(1)], found[1], text[found.end(1) :]
+    short = LIMITS.index(limit)
+    if not short:
+        return text + time + clause + rest, ""
+    if short > 1 and text.endswith(")"):
+        text, _, call = text[:-1].rpartition(" (")
+        rest = "; ".join(filter(None, (call, rest)))
+    return text + time, rest
 
 
 def _recovered(case: Case) -> str:
@@ -105,19 +133,18 @@ def _compared(root: Claim, who: str, ranks: tuple[int, ...]) -> str:
     return f"{entitled(title, who, len(ranks) > 1)}: {root.because}"
 
 
-def _stated(case: Case, root: Claim, who: str, ranks: tuple[int, ...], time: str) -> str:
+def _stated(case: Case, root: Claim, who: str, ranks: tuple[int, ...], time: str, limit: int) -> str:
     """The pattern's own sentence, or its title with the details of the line."""
     e = root.event
     subject = _subject(root, who)
     where = f" in {e.fields['code']}" if e.fields.get("code") else ""
     if root.pattern.headline:
         captures = {name: str(value) for name, value in e.fields.items() if isinstance(value, str | int)}
-        text = _filled(
-            root.pattern.headline, captures | _parts(case, root, subject, ranks) | {"code": where, "time": time}
-        )
+        names = captures | _names(case, root, subject, ranks, limit)
+        text = _filled(root.pattern.headline, names | {"code": where, "time": time})
         return text if "{time}" in root.pattern.headline else text + time
     text = entitled(root.pattern.title.rstrip("."), subject, len(ranks) > 1)
-    detail = _detail(root)
+    detail = _detail(root) if limit == LIMITS[0] else ""
     return text + (f" ({detail})" if detail else "") + (where if e.kind == "exception" else "") + time
 
 
@@ -129,7 +156,7 @@ def _filled(form: str, parts: Mapping[str, str]) -> str:
     return _REGEXES["name"].sub(lambda m: parts.get(m[1], ""), present)
 
 
-def _parts(case: Case, root: Claim, subject: str, ranks: tuple[int, ...]) -> dict[str, str]:
+def _names(case: Case, root: Claim, subject: str, ranks: tuple[int, ...], limit: int) -> dict[str, str]:
     """The names for a pattern's `headline`, beside {code} and {time}."""
     e, end = root.event, endings.reported(root.event)
     many = len(ranks) > 1
@@ -137,7 +164,7 @@ def _parts(case: Case, root: Claim, subject: str, ranks: tuple[int, ...]) -> dic
     return {
         "who": subject or (f"A process on {root.hosts[0]}" if len(root.hosts) == 1 else "A process"),
         "was": "were" if many else "was",
-        "line": _quoted(e.fields.get("line", ""), bare=False),
+        "line": _quoted(e.fields.get("line", ""), limit, bare=False),
         "crash": _crash(e),
         "ending": str(end).removeprefix("exit ") if end else "an error",
         "finished": f" after {'they' if many else 'it'} had finished" if done else "",
@@ -150,7 +177,9 @@ def _parts(case: Case, root: Claim, subject: str, ranks: tuple[int, ...]) -> dic
 def _last_words(case: Case, root: Claim, ranks: tuple[int, ...]) -> str:
     """` after "license refused"`, the last ordinary line of the one rank, else what any process printed of such an end;
     else that it printed no reason."""
-    own = [x for r in ranks for x in case.by_rank.get(r, ()) if x.kind in OWN_LINES]
+    proofs = {x.where for x in root.events}  # that it ended is none of its own words
+    events = (x for r in ranks for x in case.by_rank.get(r, ()))
+    own = [x for x in events if x.kind in OWN_LINES and x.where not in proofs]
     patterns = ((e, case.library.get(e.pattern)) for e in case.of_kind("pattern"))
     kind = root.pattern.category
     said = {e.place: e for e, p in patterns if p and p.stands_for == kind and p.family != "launcher"}
@@ -200,28 +229,26 @@ def _from_match(root: Claim) -> str:
     return text
 
 
-def _quoted(text: str, bare: bool = True) -> str:
+def _quoted(text: str, limit: int = LIMITS[0], bare: bool = True) -> str:
     """As much of a message as fits into a sentence: whole clauses, if there are any, and no open bracket."""
     shown = _REGEXES["source"].sub("", _REGEXES["modules"].sub("", " ".join(text.split())))
     shown = (_REGEXES["bare"].sub("", shown) if bare else shown).lstrip(": ")
-    if len(shown) <= LIMIT:
+    if len(shown) <= limit:
         return shown.rstrip(".: ")
-    clause = max(shown.rfind(mark, LIMIT // 3, LIMIT) for mark in (". ", "; "))
-    if clause > 0:
-        return shown[:clause]
-    shown = cut(shown, LIMIT).rsplit(" ", 1)[0]
-    while shown.count("(") > shown.count(")") and shown.rfind("(") > LIMIT // 3:
+    clause = max(shown.rfind(mark, limit // 3, limit) for mark in (". ", "; "))
+    shown = shown[:clause] if clause > 0 else cut(shown, limit).rsplit(" ", 1)[0]
+    while shown.count("(") > shown.count(")") and shown.rfind("(") > limit // 3:
         shown = shown[: shown.rfind("(")]
-    return shown.rstrip(" ,:;(") + "…"
+    return shown.rstrip(" ,:;(") + ("" if clause > 0 else "…")
 
 
 def _effects(victims: Victims, text: str) -> str:
-    """`; rank 0 lost the connection and 2 other ranks were stopped by the launcher`."""
+    """`rank 0 lost the connection and 2 other ranks were stopped by the launcher`."""
     parts = []
     for ranks, verb in victims.by_fate():
         if verb not in text and not (verb == "timed out" and " waited in " in text):
             parts.append(f"rank {ranks[0]} {verb}" if len(ranks) == 1 else f"{len(ranks):,} other ranks {verb}")
-    return "; " + listed(parts) if parts else ""
+    return listed(parts)
 
 
 # ── without a cause ─────────────────────────────────────────────────────────────────────────────────────────
@@ -247,14 +274,15 @@ def _finished(case: Case) -> str:
     return "; no end of the run was found" if case.open_ended else ""
 
 
-def _suffered(solution: Solution, root: Claim, time: str) -> str:
-    """The effects on the ranks, where they complain about each other; else the line that represents the failure."""
+def _suffered(solution: Solution, root: Claim, time: str, limit: int = LIMITS[0]) -> tuple[str, str]:
+    """The effects on the ranks, where they complain about each other; else the line that represents the failure, and
+    the effects."""
     if (solution.victims.timed_out or solution.victims.lost) and root.pattern.category in (*OF_PEERS, "network"):
         first, *others = _victims(solution)
-        return capital("; ".join((first + time, *others)))
-    detail = _detail(root)
+        return capital("; ".join((first + time, *others))), ""
+    detail = _detail(root) if limit == LIMITS[0] else ""
     text = root.pattern.title.rstrip(".") + (f" ({detail})" if detail else "")
-    return text + time + _effects(solution.victims, text)
+    return text + time, _effects(solution.victims, text)
 
 
 def _victims(solution: Solution) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from postmortem.errors import PathMissing, UsageError
 
 HISTORY = "POSTMORTEM_HISTORY"  # environment variable: the default of --history
+PATTERNS = "POSTMORTEM_PATTERNS"  # environment variable: the default of --patterns
 NOTIFY = "POSTMORTEM_NOTIFY"  # environment variable: the default of --notify
 _DAYS = ("today", "yesterday", "now")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}

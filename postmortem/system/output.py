@@ -19,26 +19,32 @@ from postmortem.errors import PostmortemError, UsageError
 
 Progress = Callable[[int, int, str], None]
 BAR = 14  # columns of the progress bar
+REPORTS = (".html", ".json", ".md", ".ndjson", ".jsonl", ".csv", ".parquet", ".xml")  # a later report replaces them
 FIXED = 62  # columns of all but a file's name: `reading ━━━ 122.1/655.8 MiB 104.3 MiB/s 0:00:05`
 
 
-def check_target(target: Path) -> None:
-    """Raise UsageError if `target` cannot be written; for use before minutes of reading."""
+def check_target(target: Path, inputs: Sequence[str | Path] = (), option: str = "--output") -> None:
+    """Raise UsageError if `target` cannot be written, or is one of the inputs; for use before minutes of reading."""
     if target.is_dir():
-        raise UsageError(f"{target} is a folder", f"name a file: --output {target / 'report.html'}")
+        raise UsageError(f"{target} is a folder", f"name a file in it: {option} {target / 'NAME'}")
     folder = target.parent
     if not folder.is_dir():
         raise UsageError(f"the folder of {target} does not exist", f"create it: mkdir -p {folder}")
     if not os.access(folder, os.W_OK):
-        raise UsageError(f"the folder of {target} is not writable", "name a file in another folder with --output FILE")
+        raise UsageError(f"the folder of {target} is not writable", f"name a file in another folder: {option} FILE")
+    if any(_overwrites(target, Path(path)) for path in inputs):
+        raise UsageError(f"{option} {target} would overwrite an input", "name another file")
 
 
-def check_key(key: Path, target: Path | None, paths: Sequence[str]) -> None:
-    """Raise UsageError if the key of the pseudonyms would overwrite the report or a log."""
-    check_target(key)
-    others = [p for p in (target, *map(Path, paths)) if p is not None and p.is_file()]
-    if key == target or (key.is_file() and any(map(key.samefile, others))):
-        raise UsageError(f"--anonymize-map {key} would overwrite the report or a log", "name another file")
+def _overwrites(target: Path, given: Path) -> bool:
+    """Whether writing `target` would replace an input, or a file of a folder of them that is no report."""
+    if given == target:
+        return True
+    if not target.is_file() or not given.exists():
+        return False
+    if given.is_dir():
+        return target.suffix.lower() not in REPORTS and target.resolve().is_relative_to(given.resolve())
+    return target.samefile(given)
 
 
 def write_file(target: Path, made: str | bytes, private: bool = False) -> None:

@@ -39,8 +39,10 @@ def _line(text: str) -> tuple[str, str]:
     """Return the line and where it is from, for FILE:LINE or the text of a line."""
     name, _, number = text.rpartition(":")
     if not (name and number.isdigit() and Path(name).is_file()):
-        if re.fullmatch(r"\S+:\d+", text) and ("/" in name or name.endswith((".log", ".txt", ".err", ".out"))):
-            raise PathMissing(f"there is no file {name}", "--from takes FILE:LINE, or the text of the line in quotes")
+        if re.fullmatch(r"\S+:\d+", text) or Path(text).is_file():
+            raise PathMissing(
+                f"{text} is no line of a file", "--from takes FILE:LINE, or the text of the line in quotes"
+            )
         return text, ""
     with Path(name).open("rb") as file:
         for count, raw in enumerate(file, 1):

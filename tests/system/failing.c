@@ -56,6 +56,11 @@ ssize_t read(int fd, void *b, size_t n) { REAL(ssize_t, "read"); return fails_at
 ssize_t pread(int fd, void *b, size_t n, off_t o) { REAL(ssize_t, "pread"); return fails_at("read", fd) ? -1 : real(fd, b, n, o); }
 ssize_t pread64(int fd, void *b, size_t n, off64_t o) { REAL(ssize_t, "pread64"); return fails_at("read", fd) ? -1 : real(fd, b, n, o); }
 ssize_t write(int fd, const void *b, size_t n) { REAL(ssize_t, "write"); return fails_at("write", fd) ? -1 : real(fd, b, n); }
+ssize_t pwrite(int fd, const void *b, size_t n, off_t o) { REAL(ssize_t, "pwrite"); return fails_at("write", fd) ? -1 : real(fd, b, n, o); }
+ssize_t pwrite64(int fd, const void *b, size_t n, off64_t o) { REAL(ssize_t, "pwrite64"); return fails_at("write", fd) ? -1 : real(fd, b, n, o); }
+int fdatasync(int fd) { REAL(int, "fdatasync"); return fails_at("fsync", fd) ? -1 : real(fd); }
+int ftruncate(int fd, off_t n) { REAL(int, "ftruncate"); return fails_at("write", fd) ? -1 : real(fd, n); }
+int ftruncate64(int fd, off64_t n) { REAL(int, "ftruncate64"); return fails_at("write", fd) ? -1 : real(fd, n); }
 int fsync(int fd) { REAL(int, "fsync"); return fails_at("fsync", fd) ? -1 : real(fd); }
 int fstat(int fd, struct stat *s) { REAL(int, "fstat"); return fails_at("fstat", fd) ? -1 : real(fd, s); }
 int fstat64(int fd, struct stat64 *s) { REAL(int, "fstat64"); return fails_at("fstat", fd) ? -1 : real(fd, s); }

@@ -52,7 +52,8 @@ def _reduced(case: Case, c: Claim, found: Sequence[Claim], timeouts: Sequence[Cl
     ends its process), or where the rank waited in a collective when it exited."""
     end = case.ends[c.ranks[0]]
     before = [*found, *(timeouts if end.kind == "own" or end.signal == "SIGABRT" else ())]
-    if any(order.surely_before(other, c) for other in before if other is not c):
+    report = replace(c, events=c.events[-1:])  # its last error may be the monitor's
+    if any(order.surely_before(other, report) for other in before if other is not c):
         return replace(c, role="symptom")
     stacks = [e for e in case.by_rank.get(c.ranks[0], []) if e.kind == "stack"]
     if c.pattern.id == PATTERNS["own"] and any(e.fields.get("collective") for e in stacks):

@@ -67,7 +67,7 @@ def _side(one: Run, redactor: Redactor) -> Side:
         "logs": one.lines is not None,
         **{name: verdict.get(name) for name in ("outcome", "category", "pattern")},
         "fingerprint": one.document.get("fingerprint"),
-        "headline": verdict["headline"],
+        "headline": _titled(one),
         "world_size": job.get("world_size"),
         "hosts": list(job.get("hosts") or ()),
         "step_s": round(one.steps.median, 6) if one.steps else None,
@@ -82,7 +82,8 @@ def _headline(a: Run, b: Run, matter: Sequence[Differs], lines: Sequence[OnlyIn]
     if not clauses and same_failure(a, b):
         clauses = [f"both {ended(a)} of the same cause"]
     elif clauses and b.document["verdict"].get("pattern") and a.outcome == "healthy":
-        clauses = [f"B failed where A ended well: {b.document['verdict']['headline'].rstrip('.')}"]
+        rest = b.document["verdict"].get("rest", "").rstrip(".")
+        clauses = [f"B failed where A ended well: {_titled(b).rstrip('.')}", *filter(None, [rest])]
     if has := [text.removeprefix("B has ") for kind, text in texts if kind in ("version", "world", "setting")]:
         more = [f"{len(has) - NAMED} more settings of its own"] if len(has) > NAMED else []
         clauses.append("B has " + listed([*has[:NAMED], *more]))
@@ -94,6 +95,11 @@ def _headline(a: Run, b: Run, matter: Sequence[Differs], lines: Sequence[OnlyIn]
         clauses.append("no difference that matters")
     joined = "; ".join(clause[:1].lower() + clause[1:] if clause[:2] == "A " else clause for clause in clauses)
     return joined[:1].upper() + joined[1:] + "."
+
+
+def _titled(one: Run) -> str:
+    verdict = one.document["verdict"]
+    return str(verdict.get("title") or verdict["headline"])
 
 
 def _follows(line: OnlyIn, b: Run) -> bool:

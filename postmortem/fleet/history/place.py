@@ -44,6 +44,8 @@ def place(where: str) -> Place:
     """Parse the value of `--history`: a file, `sqlite:///file`, or `postgresql://user@host/database`."""
     scheme, colon, rest = where.partition("://")
     if colon and scheme.lower() in ("postgres", "postgresql", "postgresql+psycopg"):
+        if not rest.strip("/"):
+            raise HistoryError(f"{where} names no database", _HINT)
         shown = _PASSWORD.sub(lambda m: f"{m[1]}:***@" if m[1] is not None else "***", where)
         return Place(f"postgresql+psycopg://{rest}", shown)
     path = where.removeprefix("sqlite:///")

@@ -82,7 +82,7 @@ def row(document: Document, report: str = "", logs: str = "") -> Row:
     return Row(
         uid=uid(document),
         outcome=outcome if outcome in OUTCOMES else "undetermined",
-        headline=clean(verdict.get("headline"), SENTENCE) or "",
+        headline=clean(verdict.get("title") or verdict.get("headline"), SENTENCE) or "",
         attempts=count(job.get("attempts")) or 1,
         fingerprint=fingerprint,
         cause=fingerprint.partition("-")[0] if fingerprint else None,

@@ -80,6 +80,10 @@ class Store:
                 c.execute(sa.delete(involved).where(involved.c.uid == row.uid))
             for at in range(0, len(units), CHUNK):
                 c.execute(self._insert(involved).on_conflict_do_nothing(), units[at : at + CHUNK])
+            stored = c.execute(sa.select(incidents).where(incidents.c.uid == row.uid)).mappings().first()
+            if stored is None or any(stored[name] != value for name, value in update.items()):
+                hint = f"postmortem history check --history {self.shown}"
+                raise HistoryError(f"{self.shown}: what was filed cannot be read back", hint)
         return known is None
 
     def extend(self, row: Row) -> bool:

@@ -21,7 +21,6 @@ from postmortem.errors import CollectError, PostmortemError, UsageError
 from postmortem.live.collect import here, hosts, result_table, sent_program
 from postmortem.live.collect.archive import Archive
 from postmortem.live.collect.hosts import Answer, Hosts
-from postmortem.model import collected as items
 from postmortem.privacy import Redactor
 from postmortem.report.text import line
 from postmortem.system import output
@@ -162,8 +161,3 @@ def _create(target: Path) -> Archive:
         reason = os.strerror(error.errno or 0)
         raise PostmortemError(f"could not create {target}: {reason}", "name another file with -o FILE") from None
     return Archive(fd, form, str(target))
-
-
-def listing() -> str:
-    """Return the items: file, reason, commands."""
-    return "\n".join(f"{item.name}\n  {item.why}\n  {' | '.join(map(items.shown, item.ways))}" for item in items.ALL)

@@ -34,6 +34,8 @@ EXCEPTIONS = ".exceptions.jsonl"
 RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 STEPS = ("global_step", "step", "iteration", "iter_num", "it", "batch_idx")
 MOST = 1 << 16  # characters of a stack
+LARGE = 1 << 22  # bytes of a file to which no exception of a thread is added
+RESERVE, FILES = 1 << 20, 100  # free bytes and files that are left to the program
 HIGH = (1000, 200)  # descriptors that programs do not count on; the second where the limit is lower
 _MARK = "_postmortem_hook"  # on `sys`: this file may be imported by two names
 
@@ -87,7 +89,7 @@ def _install_handler() -> None:
     path = _path(STACKS)
     low = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     own, file = os.fstat(low), -1
-    for lowest in HIGH:
+    for lowest in HIGH if _has_room(low) else ():
         try:
             file = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, lowest)
             break
@@ -204,7 +206,7 @@ def _record(kind: type[BaseException], value: BaseException | None, trace: Trace
     record = {name: field for name, field in record.items() if field is not None or name == "rank"}
     line = (json.dumps(record) + "\n").encode("ascii", "backslashreplace")
     try:
-        _append(_path(EXCEPTIONS), line)
+        _append(_path(EXCEPTIONS), line, bool(thread))
     except OSError:
         pass
     # torchrun shows the traceback of the first rank that failed from this file; @record writes it too
@@ -214,18 +216,24 @@ def _record(kind: type[BaseException], value: BaseException | None, trace: Trace
         _write_whole(path, json.dumps({"message": {"message": last, "extraInfo": extra}}).encode("ascii"))
 
 
-def _append(path: str, line: bytes) -> None:
+def _append(path: str, line: bytes, bounded: bool) -> None:
     """Append a whole line, or nothing."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     size = os.fstat(file).st_size
-    written = 0
+    written = len(line) if bounded and size > LARGE else 0
     try:
-        written = os.write(file, line)
+        if not written and _has_room(file):
+            written = os.write(file, line)
     finally:
         if written < len(line):
             os.ftruncate(file, size)
             _remove_if_empty(path)
         os.close(file)
+
+
+def _has_room(file: int) -> bool:
+    disk = os.fstatvfs(file)
+    return disk.f_bavail * disk.f_frsize > RESERVE and (not disk.f_files or disk.f_favail > FILES)
 
 
 def _is_free(path: str) -> bool:
@@ -242,8 +250,8 @@ def _write_whole(path: str, data: bytes) -> None:
     temporary = "%s.%d" % (path, _pid)
     try:
         with open(temporary, "xb") as file:
-            file.write(data)
-        os.replace(temporary, path)
+            room = _has_room(file.fileno()) and file.write(data)
+        os.replace(temporary, path) if room else os.unlink(temporary)
     except BaseException:
         try:
             os.unlink(temporary)

@@ -29,6 +29,7 @@ from postmortem.live.run import dumps, processes
 from postmortem.live.run.journal import Journal, print_line
 from postmortem.live.run.kernel_state import Memory
 from postmortem.live.run.quiet import Quiet
+from postmortem.live.run.rank_logs import RankLogs
 from postmortem.live.run.tee import FORWARDED, Tee, resize
 from postmortem.live.run.tracker import Tracker, name_of
 
@@ -48,6 +49,7 @@ class Job:
     def __init__(self, journal: Journal, memory: Memory, folder: Path | None) -> None:
         self.journal = journal
         self.quiet = Quiet(folder, time.monotonic())
+        self._rank_logs = RankLogs(folder)
         self.tracker = Tracker(journal, memory)
         self.code: int | None = None  # of the command; less than zero for a signal
         self.pid = 0
@@ -89,6 +91,7 @@ class Job:
                 began = time.thread_time()  # on a busy host a look takes long, and costs no more
                 self.tracker.look(self.pid)
                 self.quiet.look(time.monotonic())
+                self._rank_logs.look()
                 pause = min(max(LOOK_S[0], SHARE * (time.thread_time() - began)), LOOK_S[1])
                 due = time.monotonic() + pause
         self._end_orphans()
@@ -193,14 +196,13 @@ class Job:
                 self._handle_event(0.1)
 
     def _orphans(self) -> list[int]:
-        """Return the ranks and their workers among our own children."""
-        found = []
-        for pid in processes.children(os.getpid()):
-            if pid not in (self._tee.pid, self.pid):
-                process = self.tracker.known.get(pid) or processes.look(pid, os.getpid(), None)
-                if process.rank is not None or process.of_rank is not None:
-                    found.append(pid)
-        return found
+        """Return the ranks among our own children. A process of a rank (an upload that goes on) is none, and where the
+        command is a rank itself it starts none."""
+        if processes.look(os.getpid(), 0, None).rank is not None:
+            return []
+        known, ours = self.tracker.known, (self._tee.pid, self.pid)
+        left = [pid for pid in processes.children(os.getpid()) if pid not in ours]
+        return [pid for pid in left if (known.get(pid) or processes.look(pid, os.getpid(), None)).rank is not None]
 
     def close(self) -> None:
         """Close all descriptors. Signals stay blocked: none may replace the exit code of the command."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from postmortem.live import proc
 
 MOST = 4096  # processes of one job
+PARENT = b"POSTMORTEM_HOOK_PID"  # a rank with our hook gives it to what it starts
 PIDFD_INFO_EXIT = 1 << 3
 PIDFD_INFO_SIZE = 64  # of the first version: the last field is the exit status
 PIDFD_GET_INFO = 3 << 30 | PIDFD_INFO_SIZE << 16 | 0xFF << 8 | 11
@@ -71,6 +72,7 @@ def look(pid: int, parent: int, above: Process | None) -> Process:
     elastic = b"TORCHELASTIC_RUN_ID" in env
     above_rank = None if above is None else above.rank if above.rank is not None else above.of_rank
     inherited = above is not None and (above.elastic if elastic else above_rank is not None)
+    inherited |= env.get(PARENT, b"%d" % pid) != b"%d" % pid  # its parent may have gone
     if rank is None or local_rank is None or inherited:
         return Process(pid, parent, name, of_rank=above_rank, elastic=elastic)
     attempt, world = number(b"TORCHELASTIC_RESTART_COUNT"), number(b"WORLD_SIZE")

@@ -14,12 +14,11 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from postmortem.live.run.journal import print_line, stamp
+from postmortem.live.run.journal import has_room, print_line, stamp
 
 MOST = 1 << 28  # bytes of both streams
 PART = MOST // 6
-RESERVE = 1 << 28  # free bytes; on a small disk a part of it:
-SHARE = 20
+RESERVE = 1 << 28  # free bytes
 LOOK_S = 0.1  # between two looks at the disk
 
 
@@ -73,8 +72,7 @@ class StreamLog:
         if now >= self._due:
             self._due = now + LOOK_S
             with suppress(OSError):
-                disk = os.fstatvfs(self._file)
-                self._room = disk.f_bavail > min(RESERVE // disk.f_frsize, disk.f_blocks // SHARE)
+                self._room = has_room(self._file, RESERVE)
         return self._room
 
     def _rotate(self) -> None:

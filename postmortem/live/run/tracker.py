@@ -14,6 +14,7 @@ import signal
 import time
 from collections.abc import Mapping
 
+from postmortem.live import proc
 from postmortem.live.run import dumps, processes
 from postmortem.live.run.journal import Journal
 from postmortem.live.run.kernel_state import Memory
@@ -37,7 +38,7 @@ def describe(code: int) -> str:
 
 
 class Tracker:
-    """The processes of the job that have been seen, each with a descriptor that reports its end."""
+    """The living processes of the job that have been seen, each with a descriptor that reports its end."""
 
     def __init__(self, journal: Journal, memory: Memory) -> None:
         self.known: dict[int, Process] = {}
@@ -45,12 +46,14 @@ class Tracker:
         self.command = 0
         self.asked_to_stop = False
         self._looks: dict[int, int] = {}
+        self._ranks: set[tuple[int, int | None]] = set()  # with their attempts
+        self._world = 0
         self._journal, self._memory = journal, memory
         self._pidfds: dict[int, int] = {}  # pidfd -> pid
         self._poll = select.epoll()
         self._counted = memory.oom_kills()
         self._rose = 0.0  # when the cgroup counted a kill that belongs to no process yet
-        self._dead: set[int] = set()
+        self._dead: set[int] = set()  # zombies, and those that ended since the last look
         self._elsewhere: set[int] = set()  # in another cgroup
         self._over: set[int | None] = set()  # attempts in which a rank has ended
 
@@ -60,9 +63,14 @@ class Tracker:
 
     def look(self, root: int) -> None:
         """Look at this process and those below it."""
-        self._see(root, os.getpid(), None)
-        for pid, parent in processes.below(root):
-            self._see(pid, parent, self.known.get(parent))
+        found = {root: os.getpid(), **dict(processes.below(root))}
+        self._dead &= found.keys()
+        for pid in self.known.keys() - found.keys() - set(self._pidfds.values()):
+            if not proc.state(pid):
+                self._forget(pid)
+        for pid, parent in found.items():
+            if pid not in self._dead:
+                self._see(pid, parent, self.known.get(parent))
         kills = self._memory.oom_kills()
         if kills > self._counted and not self._rose:
             self._rose = time.monotonic()
@@ -92,6 +100,8 @@ class Tracker:
         elif not seen:  # later it may be in none because it ends
             self._elsewhere.add(pid)
         if found.rank is not None:
+            self._ranks.add((found.rank, found.attempt))
+            self._world = max(self._world, found.world or 0)
             self._journal.write("start", f"rank {found.rank} pid {pid} runs", _facts(found))
 
     def read_ends(self) -> None:
@@ -107,8 +117,9 @@ class Tracker:
 
     def end(self, pid: int, status: int | None, rusage: Mapping[str, float] | None = None) -> None:
         """Record the end of one process. `status` is None if it is unknown; only our own children have `rusage`."""
-        process = self.known.get(pid)
-        if process is None or pid in self._dead:
+        here = pid not in self._elsewhere
+        process = self._forget(pid)
+        if process is None:
             return
         self._dead.add(pid)
         facts = _facts(process) | ({"rusage": rusage} if rusage else {})
@@ -124,12 +135,18 @@ class Tracker:
         facts |= {"signal": name_of(-code), "core": os.WCOREDUMP(status)} if code < 0 else {"code": code}
         if pid in self.killed:
             facts["by"] = "postmortem run"
-        if is_rank or code < 0 or rusage:
+        if is_rank or code < 0 or pid == self.command:
             self._journal.write("end", f"{subject} {end}", facts)
-        if code == -signal.SIGKILL and pid not in self.killed and self._memory and pid not in self._elsewhere:
+        if code == -signal.SIGKILL and pid not in self.killed and self._memory and here:
             self._explain_kill(process)
         if is_rank:
             self._over.add(process.attempt)
+
+    def _forget(self, pid: int) -> Process | None:
+        """Forget a process: a job may start any number of them, and the system uses their numbers again."""
+        self._looks.pop(pid, None)
+        self._elsewhere.discard(pid)
+        return self.known.pop(pid, None)
 
     def _subject(self, process: Process) -> str:
         """Return the subject of a sentence. `analyze` takes ranks and `process 17` for the job's, a helper not."""
@@ -164,13 +181,12 @@ class Tracker:
 
     def ranks(self) -> list[Process]:
         """Return the ranks that have not ended."""
-        return [p for p in self.known.values() if p.rank is not None and p.pid not in self._dead]
+        return [p for p in self.known.values() if p.rank is not None]
 
     def counted(self) -> dict[str, int]:
         """Return how many ranks were seen here, the size of the world, and the number of attempts."""
-        ranks = [p for p in self.known.values() if p.rank is not None]
-        world, attempts = max((p.world or 0 for p in ranks), default=0), len({p.attempt for p in ranks})
-        return {"here": len({p.rank for p in ranks}), "world": world, "lives": attempts} if ranks else {}
+        ranks, attempts = ({seen[part] for seen in self._ranks} for part in (0, 1))
+        return {"here": len(ranks), "world": self._world, "lives": len(attempts)} if ranks else {}
 
     def close(self) -> None:
         for pidfd in self._pidfds:

@@ -29,6 +29,7 @@ ROWS = 65536
 LIMIT = 300  # characters of a line
 HISTORY = 20_000  # existing lines whose times are learned
 END = "end"  # phase in which every rank has reported its end
+COPIED_S = 5.0  # between the times of files that were copied together
 LONG = 7 * 86400.0  # a longer gap separates two runs
 LINES = ("line", "finished", "notice", "exception", "pattern")  # kinds of event
 RESULTS = ("count", "loss", "answer", "result")
@@ -60,6 +61,7 @@ class Board:
     rows: dict[str, Row] = field(default_factory=dict)
     owners: dict[str, int] = field(default_factory=dict)  # file -> the only rank that writes into it
     steps: bool = False  # some line named a step
+    exit_at: float | None = None  # when a launcher last reported the end of a process
     ended: str = ""  # the end of the command in a journal of `postmortem run`
     world: int = 0
     pids: set[int] = field(default_factory=set)  # of ranks in that journal
@@ -115,6 +117,8 @@ class Board:
                 return False
             self._counts[row.name, by] = e.text
             return self._take_line(row, e, now) or by in RESULTS
+        if e.kind == "exit":
+            self.exit_at = max(self.exit_at or now, now)
         row.finished |= e.kind == "finished"
         if op := e.fields.get("collective") or e.fields.get("op"):
             row.collective = str(op)[:40]
@@ -141,6 +145,12 @@ class Board:
                     self.pids.add(int(record["pid"]))
             except (ValueError, KeyError, TypeError):
                 continue
+
+    @property
+    def exited(self) -> bool:
+        """Whether a launcher reported the end of a process, and no rank made progress after it."""
+        steps = [row.step_at for row in self.rows.values() if row.step_at is not None]
+        return self.exit_at is not None and self.exit_at + COPIED_S >= max(steps, default=self.exit_at)
 
     def phase(self) -> str:
         """Return the phase that the latest lines name; before the first step, the start."""

@@ -119,13 +119,16 @@ class Watch:
                 self.screen.show_event(
                     "resumed", {"after_s": round(silent, 1)}, f"it moves again, after {span(silent)}"
                 )
-            self._show(now)
-            if why := self._ended(now):
+            decided = self.judge.state not in ("quiet", "alive") or bool(self.judge.activity)
+            why = self._ended(now)
+            if decided or why or not self.options.once:
+                self._show(now)
+            if why:
                 self._end(why)
                 return 0
             if self.judge.state == "still" and self.folder is None and self._hang(now) and self.options.exit_code:
                 return HANG
-            if self.options.once and (self.judge.state not in ("quiet", "alive") or self.judge.activity):
+            if self.options.once and decided:
                 return 0
             self._running = [child for child in self._running if child.poll() is None]
             time.sleep(ROUND_S)
@@ -164,6 +167,8 @@ class Watch:
         if gone_at is not None and now - gone_at >= GONE_S and silent >= GONE_S:
             done = bool(self.board.rows) and all(r.finished for r in self.board.rows.values() if r.line)
             return f"all ranks have ended{', and reported that they were done' if done else ''}"
+        if not self.local.found and not self.local.several and self.board.exited and silent >= self.judge.patience():
+            return "no process of the job is on this host, and its launcher reported a failure"
         if self.board.phase() == board.END and silent >= self.judge.patience():
             left = f", and {len(self.local.found)} processes are left" if self.local.found else ""
             return f"all ranks reported that they were done{left}"

@@ -121,6 +121,10 @@ class Verdict(TypedDict):
     """How sure the verdict is, see `docs/confidence.md`"""
     headline: str
     """Culprit, failure, place and time in one sentence"""
+    title: NotRequired[str]
+    """The headline in at most 140 characters if possible, with date and zone, for a page and a chat"""
+    rest: NotRequired[str]
+    """What follows below the title: what the ranks did; absent where there is nothing"""
     culprit: Culprit
     """The entities at fault"""
     attempt: NotRequired[Count | None]

@@ -276,18 +276,35 @@ def _elsewhere_by_last_line(table: Table, quiet: Sequence[int]) -> list[int]:
 
 def came_after_timeout(table: Table) -> Claim | None:
     """The one rank that found its connections closed where all others timed out: had it come in time, it would have
-    timed out with them."""
+    timed out with them. Of several ranks only those that were in another collective."""
+    came = _lost_after_timeout(table)
+    if not came or (len(came) > 1 and not _in_another(table, came)):
+        return None
+    who, waiting = ranks_text(row.rank for row in came), ranks_text(table.waiting)
+    because = f"{who} entered after {waiting} had timed out, and found the connection closed"
+    if len(came) > 1:
+        because = f"{who} waited in another collective until {waiting} had timed out and closed the connection"
+    ranks, lines = [row.rank for row in came], [e for row in came for e in row.last_lines[:1]]
+    proof = [*lines, *(table.proofs[r] for r in (*ranks, *table.waiting))]
+    return table.case.claim("rank-never-arrived", ranks, proof, because)
+
+
+def _lost_after_timeout(table: Table) -> list[Row]:
+    """The ranks that did not time out, if each only lost the connection, and none surely before the others timed out."""
     came = [row for row in table.rows.values() if row.complaint is None]
-    if not table.waiting or len(came) != 1 or came[0].lost is None or came[0].fatal is not None:
-        return None
-    row, lost = came[0], came[0].lost
-    gave_up = [e.at for r in table.waiting if (e := table.rows[r].complaint) is not None and e.at is not None]
-    if lost.at is not None and gave_up and lost.at + 2 * lost.at_sigma + 1.0 < min(gave_up):
-        return None
-    proof = [*row.last_lines[:1], lost, *(table.rows[r].complaint for r in table.waiting)]
-    waiting = ranks_text(table.waiting)
-    because = f"rank {row.rank} entered after {waiting} had timed out, and found the connection closed"
-    return table.case.claim("rank-never-arrived", [row.rank], proof, because)
+    if not table.waiting or any(row.lost is None or row.fatal is not None for row in came):
+        return []
+    gave_up = min((at for r in table.waiting if (at := table.proofs[r].at) is not None), default=0.0)
+    lost = (table.proofs[row.rank] for row in came)
+    return [] if any(e.at is not None and e.at + 2 * e.at_sigma + 1.0 < gave_up for e in lost) else came
+
+
+def _in_another(table: Table, came: Sequence[Row]) -> bool:
+    """Whether these ranks are fewer than those that wait, and lost the connection in collectives in which none of
+    them waited."""
+    waited = {str(table.proofs[r].fields.get("op", "")).lower().replace("_", "") for r in table.waiting}
+    places = {row.place[0].replace("_", "") for row in came if row.place is not None}
+    return len(came) < len(table.waiting) and bool(places) and "" not in waited and waited.isdisjoint(places)
 
 
 def busy_rank0(table: Table) -> Claim | None:
