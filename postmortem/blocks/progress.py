@@ -31,6 +31,7 @@ HEAD_SHARE = 0.4  # the rest from its end
 SHOWN = 1000  # characters of a line
 RESULT = 8  # last lines of a writer that may be a result
 TAIL = 64  # last lines of a writer in which a table may be repeated
+SHAPES, ONCE = 512, (8, 16)  # shapes of lines that are remembered; first and last lines that came once
 ANEW = 24  # restarts of a count that are reported
 LAUNCHES = 8  # starts of one script that are reported
 COUNTS, COUNTED = (24, 96), 64  # first and last lines in which counts are followed; the most names of counts
@@ -59,6 +60,7 @@ class _Writer:
     opening: str = ""  # the first line, without its numbers
     opened: int = 0  # the number of its last copy
     tail: deque[Line] = field(default_factory=lambda: deque(maxlen=TAIL))
+    once: dict[str, Line | None] = field(default_factory=dict)  # by shape; None for a shape that came again
     notices: list[Line] = field(default_factory=list)
     steps: list[Line] = field(default_factory=list)  # lines that may have a step
     completions: list[Line] = field(default_factory=list)
@@ -139,6 +141,8 @@ def _read(writer: _Writer, line: Line, look: signs.Look, marks: int, own: bool) 
             writer.first = line
         writer.last = line
         writer.tail.append(line)
+        if look.shape in writer.once or len(writer.once) < SHAPES:
+            writer.once[look.shape] = None if look.shape in writer.once else line
         if look.shape == writer.opening or not writer.opening:
             _open(writer, line, look)
     if marks & signs.STEP:
@@ -266,9 +270,16 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
     if (milestone := next(milestones, None)) and milestone is not writer.last:
         yield "line", milestone, {"milestone": True}
     if writer.last:
-        shapes = signs.shapes(writer.tail) if most >= LINES else ()
-        words: Details = {"words": shapes} if shapes else {}
-        yield "line", writer.last, {"last": True, **words, **_error(writer.last)}
+        once = _once(writer)
+        lines: Details = {"once": once} if once else {}
+        yield "line", writer.last, {"last": True, **lines, **_error(writer.last)}
+
+
+def _once(writer: _Writer) -> tuple[tuple[int, str, str], ...]:
+    """Number, text and body of the first and last ordinary lines with a shape of their own."""
+    lines = (line for line in writer.once.values() if line is not None and signs.is_ordinary(line))
+    found = [(line.number, line.text[:SHOWN], line.envelope.body[:SHOWN]) for line in lines]
+    return tuple(found[: ONCE[0]] + found[max(ONCE[0], len(found) - ONCE[1]) :])
 
 
 def _lines_of_results(writer: _Writer) -> list[Line]:

@@ -13,7 +13,6 @@ on these only.
 
 from __future__ import annotations
 
-import zlib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +34,6 @@ LOSS = SIEVE["loss"]
 _ERROR = SIEVE.bits("level", "raised")
 OF = "of "  # a count with its total
 ENOUGH = 3  # lines of one kind in which a number grows
-LAST = 32  # last lines of a writer that are compared between ranks
 
 
 class Look:
@@ -160,12 +158,6 @@ def is_ordinary(line: Line) -> bool:
     """Whether the program itself wrote the line, and it is not an error."""
     body = line.envelope.body
     return not (_REGEXES["of-traceback"].match(body) or is_of_library(line.text) or troubled(body))
-
-
-def shapes(lines: Iterable[Line]) -> tuple[int, ...]:
-    """The shapes of the last ordinary lines, as numbers that can be compared within one analysis."""
-    ordinary = (line.envelope.body for line in list(lines)[-LAST:] if is_ordinary(line))
-    return tuple(zlib.crc32(look(body).shape.encode()) for body in ordinary)
 
 
 # ── work ────────────────────────────────────────────────────────────────────────────────────────────────────

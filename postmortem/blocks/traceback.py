@@ -63,6 +63,7 @@ class _Reading:
     chained: bool = False
     open: bool = False  # the lines ended before the traceback did
     source: str = ""  # the code of the innermost frame
+    subgroup: bool = False  # the user's own call names a process group
 
 
 def parse(excerpt: Excerpt) -> Iterator[Event]:
@@ -234,6 +235,7 @@ def _take(reading: _Reading, line: Line, body: str) -> bool:
             reading.last = line.number
     elif not reading.source and reading.frames and reading.exception is None and body[0] in " \t":
         reading.source = cut(body.strip(), 200)
+        reading.subgroup |= is_own(reading.frames[-1][0]) and bool(_REGEXES["subgroup"].search(body))
     elif _REGEXES["chain"].match(body):
         reading.chained = True
         return False
@@ -279,6 +281,7 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
     fields["opened"] = excerpt.number
     if fields["collective"]:
         fields["own"] = tuple(is_own(file) for file, _, _ in reading.frames[-60:])
+        fields.update({"subgroup": True} if reading.subgroup else {})
     if reading.source:
         fields["source"] = reading.source
     if table := _rank_table(line for line in excerpt.block() if line.number > reading.last):

@@ -84,6 +84,7 @@ class Raised(TypedDict, total=False):
     message: str
     line: str  # of a crash too
     source: str  # code of the innermost frame
+    subgroup: bool
     opened: int  # the line of the traceback's head
     table: tuple[Row, ...]  # a value for each rank
     reported_by: str  # parent, launcher, error-file
@@ -158,7 +159,7 @@ class Worked(TypedDict, total=False):
     first: bool
     last: bool
     milestone: bool
-    words: tuple[int, ...]  # shapes of the last lines
+    once: tuple[tuple[int, str, str], ...]  # number, text and body of lines with a shape of their own
     cries: bool  # reports an error
     grew: int  # the line where the count last grew
 

@@ -19,7 +19,7 @@ from postmortem.diagnose.numbering import OWN_LINES
 from postmortem.diagnose.rules import survived
 from postmortem.diagnose.solution import Solution, Victims
 from postmortem.diagnose.wording import INHERITED, capital, clock_time, listed, ranks_text
-from postmortem.formats.lineform import gist
+from postmortem.formats.lineform import gist, message
 from postmortem.library import regexes
 from postmortem.library.titles import entitled, inside
 from postmortem.model import Event
@@ -161,9 +161,6 @@ def _names(case: Case, root: Claim, subject: str, ranks: tuple[int, ...], limit:
     e, end = root.event, endings.reported(root.event)
     many = len(ranks) > 1
     done = bool(ranks) and case.finished >= set(ranks) and end is not None and end.kind == "crash"
-    proofs = {x.where for x in root.events}  # that it ended is none of its own words
-    heard = any(x.kind in OWN_LINES and x.where not in proofs for r in ranks for x in case.by_rank.get(r, ()))
-    heard &= all(case.rank_of(x) is not None for x in case.of_kind("stack"))  # else one may be the reason
     return {
         "who": subject or (f"A process on {root.hosts[0]}" if len(root.hosts) == 1 else "A process"),
         "was": "were" if many else "was",
@@ -171,10 +168,30 @@ def _names(case: Case, root: Claim, subject: str, ranks: tuple[int, ...], limit:
         "crash": _crash(e),
         "ending": str(end).removeprefix("exit ") if end else "an error",
         "finished": f" after {'they' if many else 'it'} had finished" if done else "",
-        "unsaid": " and printed no reason" if heard else "",
+        "unsaid": _last_words(case, root, ranks),
         "comm": (e.fields.get("comm") or "process"),
         "pid": f", pid {e.fields['pid']}" if e.fields.get("pid") else "",
     }
+
+
+def _last_words(case: Case, root: Claim, ranks: tuple[int, ...]) -> str:
+    """` after "license refused"`, the last ordinary line of the one rank, else what any process printed of such an end;
+    else that it printed no reason."""
+    proofs = {x.where for x in root.events}  # that it ended is none of its own words
+    events = (x for r in ranks for x in case.by_rank.get(r, ()))
+    own = [x for x in events if x.kind in OWN_LINES and x.where not in proofs]
+    patterns = ((e, case.library.get(e.pattern)) for e in case.of_kind("pattern"))
+    kind = root.pattern.category
+    said = {e.place: e for e, p in patterns if p and p.stands_for == kind and p.family != "launcher"}
+    final = max((x for x in own if x.fields.get("last")), key=lambda x: x.line, default=None)
+    works = {x.place for x in own if x.kind in ("progress", "finished") or x.fields.get("first")} | said.keys()
+    works |= {x.place for x in case.of_kind("worked")}
+    if len(ranks) == 1 and final is not None and final.place not in works:
+        return f" after `{message(final.text)}`"
+    if said:
+        return f" (`{message(next(iter(said.values())).text)}`)"
+    heard = own and all(case.rank_of(x) is not None for x in case.of_kind("stack"))  # else one may be the reason
+    return " and printed no reason" if heard else ""
 
 
 def _subject(root: Claim, who: str) -> str:

@@ -263,16 +263,26 @@ def _as(case: Case, name: str, c: Claim, event: Event, because: str) -> list[Cla
     p = case.library.get(name)
     local = event.fields.get("local_rank") if not case.registry.ranks else None
     ranks = c.ranks or (() if local is None else (local,))  # spawn names no ranks: all are on one host
+    ranks = ranks or _unfinished_here(case, event)
     if p is None:
         return []
     return [Claim(p, p.role, (event,), ranks, c.hosts, (), c.pids, case.attempt, because, p.strength)]
 
 
+def _unfinished_here(case: Case, e: Event) -> tuple[int, ...]:
+    """The ranks that write to the log of a report, where none of them finished and all others did: the command that
+    ended had started them."""
+    here = case.writers.get(e.where.source, set())
+    others = set(case.registry.ranks) - here
+    return tuple(sorted(here)) if here and others and others == case.finished else ()
+
+
 def _job_went_on(case: Case, c: Claim) -> bool:
     """Whether the job went on below in the same log, and was done: a helper step of a batch script failed. A report
-    on the whole job has no progress below it."""
-    whole = c.pattern.entity == "job" or liveness.all_done(case)
-    later = liveness.after(case, c.event, None) if whole and c.speaker != "kernel" else iter(())
+    on the whole job has no progress below it, nor has the end of a rank that rank's own."""
+    rank = c.event.rank if c.tells("end") and c.speaker not in OTHERS else None
+    whole = rank is not None or c.pattern.entity == "job" or liveness.all_done(case)
+    later = liveness.after(case, c.event, rank) if whole and c.speaker != "kernel" else iter(())
     return next(later, None) is not None
 
 

@@ -8,15 +8,19 @@ The last line of every rank needs a stamp: a progress bar may have gone on witho
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from postmortem.diagnose.case import RANK_LOGS, Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.grouped import grouped
+from postmortem.diagnose.wording import ranks_text
+from postmortem.formats.lineform import message, shape
 from postmortem.model import Event
 
 QUIET_S = 1800.0  # an evaluation or a checkpoint can take many minutes
 STEPS = 20  # and as many steps must fit into the silence
+APART_S, MANY_STEPS = 60.0, 300  # where one rank's last line differs from that of all others
+FEW = 3  # ranks
 MONTH_S = 30 * 86400.0  # no job's limit is longer: then the scheduler's line is about another job
 ZONE_S, NEAR_S = 1800.0, 120.0  # clocks without a zone differ by whole half hours: such a silence proves nothing
 Writer = tuple[str, int | None]  # a source and a rank
@@ -32,14 +36,38 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     zoneless = any(e.clock != "absolute" for e in (end, *last))
     if zoneless and silence > NEAR_S and silence % ZONE_S < NEAR_S:
         return []
-    if not max(QUIET_S, STEPS * pace) <= silence < MONTH_S:
+    apart = _apart(case, last)
+    least = max(QUIET_S, STEPS * pace) if apart is None else max(APART_S, MANY_STEPS * pace)
+    if not least <= silence < MONTH_S:
         return []
+    final, *others = sorted(last, key=lambda e: (e is apart, _at(e)), reverse=True)
+    ranks = case.ranks_of([final]) if apart is not None else ()
+    because = _reason(case, silence, pace) if apart is None else _silent(ranks, final, others[0], silence)
+    made = case.claim("job-stood-still", ranks, [final, end, *others[:3]], because)
+    return [made] if made else []
+
+
+def _reason(case: Case, silence: float, pace: float) -> str:
     step = max((e.fields.get("step") or 0 for e in case.of_kind("progress")), default=0)
     because = f"no rank printed a line in the last {_duration(silence)}"
-    because += f"; before that, up to step {step}, a step took {_duration(pace)}" if step else ""
-    final, *others = sorted(last, key=_at, reverse=True)
-    made = case.claim("job-stood-still", (), [final, end, *others[:3]], because)
-    return [made] if made else []
+    return because + (f"; before that, up to step {step}, a step took {_duration(pace)}" if step else "")
+
+
+def _silent(ranks: Collection[int], final: Event, other: Event, silence: float) -> str:
+    until = f"and no rank printed a line in the {_duration(silence)} until the job was ended"
+    after = f"{ranks_text(ranks)} fell silent after `{message(final.text)}`"
+    return f"{after}, {until}; the last line of the others is `{message(other.text)}`"
+
+
+def _apart(case: Case, last: Sequence[Event]) -> Event | None:
+    """The last line of the one rank that ended with a line of its own, where all others ended with the same. The first
+    rank alone proves nothing: it saves and evaluates for all."""
+    forms = grouped((shape(e.text), e) for e in last)
+    lone = next((found[0] for found in forms.values() if len(found) == 1), None)
+    ranks = case.ranks_of(last)
+    if lone is None or len(forms) != 2 or not len(last) == len(ranks) >= FEW:
+        return None
+    return lone if case.rank_of(lone) != min(ranks) else None
 
 
 def _at(e: Event) -> float:

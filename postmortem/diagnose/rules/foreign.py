@@ -31,6 +31,7 @@ ON_GPUS = (*GPU, "gpu-memory", "nccl")  # families of patterns in which a rank r
 PROGRAMS = ("python", "pt_", "pt-", "ray", "vllm", "sglang", "torchrun", "train", "main")  # names of rank processes
 BEFORE_S, AFTER_S = 120.0, 900.0  # around the job's own lines: its start and its end take time
 NEAR_S = 60.0  # between a kill and the report of its effect
+SERVED_S = 10.0  # between the end of a service and the next request to it
 
 
 # ── processes ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -119,12 +120,25 @@ JOINS: tuple[tuple[Callable[[Case, Event], int | None], str], ...] = (
 def unknown_process(view: View) -> Iterator[Defeat]:
     """The pids of most ranks are known, and this one is none of them; or another line on a fault of a GPU names a rank's
     process. The pid of an Xid 13 may be that of any process that was running when the interrupt came."""
-    named = any(c.ranks and _on_a_gpu(c) for c in view.claims)
+    named, losses = any(c.ranks and _on_a_gpu(c) for c in view.claims), _losses(view)
     for at, claim in view.numbered("cause", "symptom", "confirms"):
         pid = claim.event.fields.get("pid")
         fault = named and claim.speaker == "kernel" and _of_a_program(claim) and not claim.ranks and pid is not None
-        if fault or (_of_unknown_process(claim) and _pids_are_known(view.case)):
+        strange = _of_unknown_process(claim) and _pids_are_known(view.case)
+        if fault or (strange and not _served(claim, losses)):
             yield Defeat(at, "context", f"pid {pid} does not belong to this job")
+
+
+def _losses(view: View) -> list[float]:
+    """When ranks lost a service of the job's own or of others."""
+    lost = (c for c in view.claims if c.pattern.category == "network" and c.pattern.family == "python")
+    return [at for c in lost if c.role == "cause" and (at := moment(c.event)) is not None]
+
+
+def _served(kill: Claim, losses: Sequence[float]) -> bool:
+    """Whether a rank lost a service right after the kernel had killed a program: then the program may have been it."""
+    at = moment(kill.event)
+    return at is not None and any(-1.0 <= lost - at <= SERVED_S for lost in losses)
 
 
 def in_another_cgroup(view: View) -> Iterator[Defeat]:

@@ -53,8 +53,9 @@ def _may_be_handled(case: Case, claim: Claim, guilty: bool) -> bool:
         return False
     if claim.pattern.survivable == "anyone":
         return True
-    of_writer = claim.role == "cause" or (not guilty and _is_plain_complaint(claim))
-    if not of_writer or claim.pattern.category == "numerics" or not _is_of_the_job(claim):
+    of_writer = _is_of_the_job(claim) and (claim.role == "cause" or (not guilty and _is_plain_complaint(claim)))
+    of_a_child = claim.role == "symptom" and e.fields.get("wrapper")
+    if not (of_writer or of_a_child) or claim.pattern.category == "numerics":
         return False
     if e.fields.get("excepthook") or e.fields.get("reported_by"):
         return False
@@ -140,10 +141,11 @@ def _ended_a_rank(case: Case, e: Event) -> bool:
 
 
 def _failed_with_a_code(case: Case) -> set[int | None]:
-    """Ranks that a launcher reports with an exit code of their own; None for one without a name."""
+    """Ranks that a launcher reports with an exit code of their own; None for one without a name. An exception about a
+    child's exit code (`CalledProcessError`) may be any helper's."""
     failed: set[int | None] = {r for r in case.ended("own") if case.ends[r].code < endings.SHELL}
     for x in case.telling("end"):
-        if 0 < (x.fields.get("exitcode") or 0) < endings.SHELL:
+        if 0 < (x.fields.get("exitcode") or 0) < endings.SHELL and not x.fields.get("frames"):
             failed.add(x.fields.get("rank", number(x.fields.get("ranks"))))
     return failed
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs import comparisons, library_reports, watchdogs
+from postmortem.diagnose.derive.hangs import comparisons, lead, library_reports, watchdogs
 from postmortem.diagnose.derive.hangs.rank_rows import Table, table
 from postmortem.model.vocabulary import OF_THE_GROUP
 
@@ -37,8 +37,16 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     rows = table(case, claims)
     if not _some_rank_waits(rows):
         return []
-    found = ((n, step(rows)) for n, step in enumerate(STEPS))
-    return [replace(_with_last_lines(rows, claim), step=n) for n, claim in found if claim is not None]
+    steps = ((n, step(rows)) for n, step in enumerate(STEPS))
+    found = [replace(_with_last_lines(rows, claim), step=n) for n, claim in steps if claim is not None]
+    apart = lead.find(rows)
+    if apart is None:
+        return found
+    best = next((c for c in found if c.role == "cause"), None)
+    if best is not None:
+        return [lead.followed(rows, c, apart) if c is best else c for c in found]
+    made = lead.alone(rows, apart)
+    return [*found, replace(made, step=len(STEPS))] if made else found
 
 
 def _with_last_lines(table: Table, claim: Claim) -> Claim:

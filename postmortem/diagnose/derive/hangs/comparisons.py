@@ -90,17 +90,23 @@ def _different_places(table: Table, places: Mapping[int, Place], proof: Mapping[
     if len(groups) < 2:
         return None
     odd, majority = _odd(places, groups)
-    waited = (f"{ranks_text(ranks)} waited in {call} ({code})" for (call, code), ranks in sorted(groups.items()))
+    waited = "; ".join(
+        f"{ranks_text(ranks)} waited in {call} ({code})" for (call, code), ranks in sorted(groups.items())
+    )
     events = [proof[r] for r in sorted(places, key=lambda r: r not in odd)]
-    return table.case.claim("ranks-in-different-collectives", odd, events, at_odds(odd, majority, "; ".join(waited)))
+    because = at_odds(odd, majority, waited) if odd else capital(waited)
+    return table.case.claim("ranks-in-different-collectives", odd, events, because)
 
 
 def _odd(places: Mapping[int, Place], groups: Mapping[Place, list[int]]) -> tuple[list[int], bool]:
-    """The ranks outside the usual call, and whether one is usual: a line of code, else an operation in several."""
+    """The ranks outside the usual call, and whether one is usual: a line of code, else an operation in several. Of
+    ranks that all send or receive none is: the ends of a pipeline always differ."""
     odd, majority = odd_one_out(groups)
     collective = [r for r, (operation, _) in places.items() if operation not in POINT_TO_POINT]
+    if not collective:
+        return [], False
     if 2 * len(collective) < len(places):  # the others still send to these, or wait for their data
-        return collective or (odd if majority else []), True
+        return collective, True
     usual, n = Counter(places[r][0] for r in collective).most_common(1)[0]
     if not majority and len(places) < 2 * n < 2 * len(places):
         return [r for r, (operation, _) in places.items() if operation != usual], True
@@ -194,12 +200,15 @@ def silence(table: Table) -> Claim | None:
     if not suspects:
         return None
     others, rows = ranks_text(table.complaining), [table.rows.get(r) or Row(r) for r in suspects]
-    if not table.waiting and not any(c.pattern.category == "collective-mismatch" for c in table.claims):
+    mismatch = any(c.pattern.category == "collective-mismatch" for c in table.claims)
+    if not table.waiting and not mismatch:
         return _vanished(table, rows, f"{others} lost the connection")
-    stack = rows[0].stack
-    where = f" (it was at {_code(stack)})" if stack else ""
     proof = [row.stack or row.last for row in rows] + [table.rows[r].proof for r in table.complaining]
-    because = f"{others} reported an error, {ranks_text(suspects)} did not{where}"
+    because = f"{others} reported an error, {ranks_text(suspects)} did not"
+    if rows[0].stack:
+        because += f" (it was at {_code(rows[0].stack)})"
+    elif not table.waiting and all(row.aborted for row in rows):
+        because = f"{ranks_text(suspects)} aborted on data of another size, and {others} lost the connection"
     return table.case.claim("rank-never-arrived", suspects, proof, because)
 
 
@@ -340,7 +349,8 @@ def lowest_step(table: Table) -> Claim | None:
 def odd_notice(table: Table) -> Claim | None:
     """A warning that one rank alone printed while it still worked: often the only trace of a swallowed exception."""
     case = table.case
-    notices = [e for e in case.of_kind("notice") if not _REGEXES["about-peers"].search(e.text)]
+    waits = {e.place for e in table.proofs.values()}
+    notices = [e for e in case.of_kind("notice") if e.place not in waits and not _REGEXES["about-peers"].search(e.text)]
     forms_ = grouped((shape(e.text), e) for e in notices if case.rank_of(e) is not None).values()
     lone = [printed[0] for printed in forms_ if len(case.ranks_of(printed)) == 1]
     ranks = case.ranks_of(lone)

@@ -5,24 +5,28 @@ A row holds the complaint of a rank, its stack, its last step, its last lines an
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.endings import Ending
+from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.processes import WRITTEN
 from postmortem.diagnose.wording import ranks_text
+from postmortem.formats.lineform import shape
 from postmortem.model import Event
 from postmortem.system import forms
 
 MOST = 65536  # ranks that are compared
 LAST_LINES = 3
 DYING_S = 2.0  # a launcher notices the end of a rank up to two seconds late
-POINT_TO_POINT = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
+POINT_TO_POINT = ("send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list")
 _REGEXES = forms.regexes("diagnose/lines")
+Printed = tuple[Event, str]  # a line, and its text without prefixes
 Place = tuple[str, str]  # collective (`none` outside of any) and line of the user's code
 
 
@@ -40,6 +44,7 @@ class Row:
     finished: Event | None = None
     last: Event | None = None
     lines: list[Event] = field(default_factory=list)
+    once: list[Printed] = field(default_factory=list)  # ordinary lines with a form that came once
 
     @property
     def silent(self) -> bool:
@@ -49,6 +54,10 @@ class Row:
     def stopped(self) -> bool:
         """Whether it ran until the launcher ended it: then it may have waited like the others."""
         return self.end is not None and self.end.signal == "SIGTERM"
+
+    @property
+    def aborted(self) -> bool:
+        return self.end is not None and self.end.signal == "SIGABRT"
 
     @property
     def left(self) -> bool:
@@ -163,17 +172,42 @@ def _row(rank: int, end: Ending | None, own: Sequence[Event]) -> Row:
         finished=next((e for e in reversed(written) if e.kind == "finished"), None),
         last=max(reversed(written), key=lambda e: e.at or 0.0, default=None),
         lines=[e for e in written if e.kind != "finished"],
+        once=list(chain.from_iterable(map(_once, written))),
     )
+
+
+def _once(e: Event) -> Iterator[Printed]:
+    """The lines of a writer with a form that came once."""
+    for number, text, body in e.fields.get("once", ()):
+        where = e.where._replace(line=number, end_line=None)
+        yield e._replace(where=where, text=text, at=None, raw_time="", fields={}, context=(), before=0), body
 
 
 def _add_nameless(case: Case, rows: Mapping[int, Row]) -> None:
     """Of stacks that all ranks print on one console, the one outside of a collective is that of the only rank that
-    does not complain."""
+    does not complain, or else of the only one with a last line of its own."""
     silent = [row for row in rows.values() if row.silent]
     nameless = [e for e in case.of_kind("stack") if case.rank_of(e) is None and not e.fields.get("child")]
     outside = [e for e in nameless if not e.fields.get("collective")]
+    everyone = len(silent) == len(rows) == len(nameless)
+    silent = _with_own_last_line(silent) if everyone else silent
     if len(silent) == len(outside) == 1 < len(nameless):
         silent[0].stack = silent[0].stack or outside[0]
+        if everyone:
+            _share(rows, [e for e in nameless if e is not outside[0]])
+
+
+def _with_own_last_line(rows: Sequence[Row]) -> list[Row]:
+    """The one row whose last line has another form than that of all others."""
+    forms = grouped((shape(row.last.text), row) for row in rows if row.last is not None)
+    return next((own for own in forms.values() if len(own) == 1), []) if len(forms) == 2 else []
+
+
+def _share(rows: Mapping[int, Row], stacks: Sequence[Event]) -> None:
+    """Give the rows without a stack one each, if all are alike: which is whose does not matter."""
+    if len({(e.fields.get("collective"), e.fields.get("code")) for e in stacks}) == 1:
+        for row, e in zip((row for row in rows.values() if row.stack is None), stacks, strict=False):
+            row.stack = e
 
 
 def _while_dying(e: Event, death: Event | None, gave_up: Collection[int]) -> bool:

@@ -1,0 +1,105 @@
+"""Lines that set one rank apart: a value that differs from that of all others, or a line that it alone printed.
+
+2026-11-23 22:06:15 [rank 1] microbatches 4                          the others: microbatches 8
+2026-11-23 21:55:03 [rank 5] kv cache hit for prompt 17              no other rank
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.derive.hangs.rank_rows import Printed, Table
+from postmortem.diagnose.grouped import grouped
+from postmortem.diagnose.wording import capital, ranks_text
+from postmortem.formats.lineform import message, shape
+from postmortem.model import Event
+from postmortem.system import forms
+
+FEW = 3  # ranks: of two either may be the odd one
+_REGEXES = forms.regexes("diagnose/lines")
+
+
+class Lead(NamedTuple):
+    rank: int
+    event: Event
+    because: str
+
+
+def find(table: Table) -> Lead | None:
+    """The rank that one value, line or warning sets apart, the best evidence first; None where none or several do. The
+    first rank often prints more than the others."""
+    printing = {r for r, row in table.rows.items() if row.lines}
+    lines = _by_form((r, *one) for r in printing for one in table.rows[r].once) if len(printing) >= FEW else []
+    values = filter(None, (_odd_value(one) for one in lines if one.keys() == printing))
+    return _only([*values]) or _only(_lone(lines, printing)) or _only(_lone(_by_form(_warnings(table)), printing))
+
+
+def _warnings(table: Table) -> Iterator[tuple[int, Event, str]]:
+    waits = {e.place for e in table.proofs.values()}
+    for rank, events in table.case.by_rank.items():
+        for e in events:
+            if e.kind == "notice" and e.place not in waits and not e.fields.get("frames"):
+                yield rank, e, message(e.text)
+
+
+def _by_form(printed: Iterable[tuple[int, Event, str]]) -> list[dict[int, Printed]]:
+    """The first line of each rank, for each form."""
+    forms = grouped((shape(body), (r, (e, body))) for r, e, body in printed)
+    return [dict(reversed(found)) for found in forms.values()]
+
+
+def _only(found: Sequence[Lead]) -> Lead | None:
+    return found[-1] if len({lead.rank for lead in found}) == 1 else None
+
+
+def _lone(lines: Sequence[Mapping[int, Printed]], printing: Collection[int]) -> list[Lead]:
+    lone = [found for one in lines if len(one) == 1 for found in one.items() if found[0] != min(printing, default=0)]
+    return [Lead(rank, e, f"only {ranks_text([rank])} logged `{message(body)}`") for rank, (e, body) in lone]
+
+
+def _odd_value(printed: Mapping[int, Printed]) -> Lead | None:
+    """The rank with another whole number than all others have at the same place of a line; a flag is none."""
+    rows = {r: _REGEXES["value"].findall(body) for r, (_, body) in printed.items()}
+    for column in zip(*rows.values(), strict=False):
+        values = Counter(column)
+        (usual, n), *others = values.most_common()
+        if n == len(rows) - 1 and others and not set(values) <= {"0", "1"} and not any("." in v for v in values):
+            rank = next(r for r, value in zip(rows, column, strict=True) if value != usual)
+            e, body = printed[rank]
+            other = next(body for r, (_, body) in printed.items() if r != rank)
+            because = f"{ranks_text([rank])} logged `{message(body)}`, the others `{message(other)}`"
+            return Lead(rank, e, because)
+    return None
+
+
+def followed(table: Table, claim: Claim, lead: Lead) -> Claim:
+    """The claim, about the rank that is set apart where the claim itself singles out none, or one that waits alone in a
+    group of its own: then a partner in that group went elsewhere."""
+    vague = not claim.ranks or len(claim.ranks) > 1 and 2 * len(claim.ranks) >= len(table.rows)
+    if claim.role != "cause" or not (vague or _alone_in_a_group(table, claim, lead)):
+        return claim
+    host = table.case.registry.host_of.get(lead.rank)
+    because = capital(f"{claim.because}; {lead.because}")
+    events = (*claim.events[:1], lead.event, *claim.events[1:])
+    return replace(claim, ranks=(lead.rank,), hosts=(host,) if host else (), events=events, because=because)
+
+
+def _alone_in_a_group(table: Table, claim: Claim, lead: Lead) -> bool:
+    """Whether the one accused rank waits in a collective of a process group that its call names."""
+    if len(claim.ranks) != 1 or lead.rank == claim.ranks[0]:
+        return False
+    row = table.rows.get(claim.ranks[0])
+    waits = row.proof if row is not None else None
+    return waits is not None and waits.fields.get("subgroup", False)
+
+
+def alone(table: Table, lead: Lead) -> Claim | None:
+    """A claim that rests on the lead alone, where ranks waited."""
+    because = capital(f"{ranks_text(table.waiting)} timed out; {lead.because}")
+    proof = [*(table.rows[r].complaint for r in table.waiting[:1]), lead.event]
+    made = table.case.claim("rank-never-arrived", [lead.rank], proof, because)
+    return replace(made, strength="silent") if made is not None and table.waiting else None
