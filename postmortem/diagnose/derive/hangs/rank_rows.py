@@ -119,7 +119,7 @@ class Table:
     def quiet(self) -> list[int]:
         return [r for r, row in self.rows.items() if row.silent]
 
-    @property
+    @cached_property
     def proofs(self) -> dict[int, Event]:
         """The complaint of each rank that has one."""
         return {r: row.proof for r, row in self.rows.items() if row.proof is not None}
