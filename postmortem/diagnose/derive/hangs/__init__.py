@@ -26,7 +26,7 @@ STEPS: tuple[Callable[[Table], Claim | None], ...] = (  # the best evidence firs
     comparisons.came_after_timeout,
     comparisons.busy_rank0,
     comparisons.lowest_step,
-    comparisons.odd_notice,
+    lead.odd_notice,
     comparisons.alike,
     watchdogs.together,
 )

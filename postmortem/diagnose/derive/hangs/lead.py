@@ -103,3 +103,18 @@ def alone(table: Table, lead: Lead) -> Claim | None:
     proof = [*(table.rows[r].complaint for r in table.waiting[:1]), lead.event]
     made = table.case.claim("rank-never-arrived", [lead.rank], proof, because)
     return replace(made, strength="silent") if made is not None and table.waiting else None
+
+
+def odd_notice(table: Table) -> Claim | None:
+    """A warning that one rank alone printed while it still worked: often the only trace of a swallowed exception."""
+    case = table.case
+    waits = {e.place for e in table.proofs.values()}
+    notices = [e for e in case.of_kind("notice") if e.place not in waits and not _REGEXES["about-peers"].search(e.text)]
+    forms_ = grouped((shape(e.text), e) for e in notices if case.rank_of(e) is not None).values()
+    lone = [printed[0] for printed in forms_ if len(case.ranks_of(printed)) == 1]
+    ranks = case.ranks_of(lone)
+    if len(ranks) != 1 or sum(bool(row.lines) for row in table.rows.values()) < 2:
+        return None
+    events = sorted(lone, key=lambda e: (e.at or 0.0, e.line))[:3]
+    because = f"only {ranks_text(ranks)} logged `{message(events[0].text)}`"
+    return table.case.claim("odd-warning-on-one-rank", ranks, events, because)
