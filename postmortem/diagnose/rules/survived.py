@@ -53,9 +53,7 @@ def _may_be_handled(case: Case, claim: Claim, guilty: bool) -> bool:
         return False
     if claim.pattern.survivable == "anyone":
         return True
-    of_writer = _is_of_the_job(claim) and (claim.role == "cause" or (not guilty and _is_plain_complaint(claim)))
-    of_a_child = claim.role == "symptom" and e.fields.get("wrapper")
-    if not (of_writer or of_a_child) or claim.pattern.category == "numerics":
+    if claim.pattern.category == "numerics" or not _is_of_its_writer(claim, guilty):
         return False
     if e.fields.get("excepthook") or e.fields.get("reported_by"):
         return False
@@ -64,9 +62,13 @@ def _may_be_handled(case: Case, claim: Claim, guilty: bool) -> bool:
     return bool(claim.ranks) or not (crashed or claim.pattern.survivable == "never")
 
 
-def _is_of_the_job(claim: Claim) -> bool:
-    """Whether it is about the writer or its ranks, or about the whole job or its host, but for a stop: a trap may still
-    write."""
+def _is_of_its_writer(claim: Claim, guilty: bool) -> bool:
+    """Whether it is about the writer, its ranks, its child or its host, or about the whole job, but for a stop: a trap
+    may still write."""
+    if claim.role == "symptom" and claim.event.fields.get("wrapper"):
+        return True
+    if claim.role != "cause" and (guilty or not _is_plain_complaint(claim)):
+        return False
     whole = claim.pattern.entity in ("job", "host") and claim.pattern.category not in STOPS
     return whole or claim.pattern.entity in OF_RANKS
 

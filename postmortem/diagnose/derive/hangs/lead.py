@@ -42,7 +42,8 @@ def _warnings(table: Table) -> Iterator[tuple[int, Event, str]]:
     waits = {e.place for e in table.proofs.values()}
     for rank, events in table.case.by_rank.items():
         for e in events:
-            if e.kind == "notice" and e.place not in waits and not e.fields.get("frames"):
+            own = e.place not in waits and not e.fields.get("frames") and not _REGEXES["about-peers"].search(e.text)
+            if e.kind == "notice" and own:
                 yield rank, e, message(e.text)
 
 
