@@ -300,14 +300,10 @@ def test_lines_stamped_by_a_collector_are_refused_and_all_that_depends_on_them()
     assert any("collector" in c.reason for c in rows) and any("comes from a rejected clock" in c.reason for c in rows)
 
 
-@pytest.mark.parametrize(
-    ("start", "note"),
-    [
-        (timegm((2026, 12, 31, 23, 40, 0)), "2026 before New Year, 2027 after it"),
-        (timegm((2028, 2, 29, 12, 0, 0)), "2028, the nearest year with a 29 February"),
-    ],
-    ids=["new-year", "29-february"],
-)
+@pytest.mark.parametrize(("start", "note"), [
+    (timegm((2026, 12, 31, 23, 40, 0)), "2026 before New Year, 2027 after it"),
+    (timegm((2028, 2, 29, 12, 0, 0)), "2028, the nearest year with a 29 February"),
+], ids=["new-year", "29-february"])  # fmt: skip
 def test_years_that_no_line_names(tmp_path: Path, start: float, note: str) -> None:
     """Host 1 logs like glog, without a year. A fixed year would put half of its lines 365 days off."""
     forms = ("zoned", "glog", "logging")

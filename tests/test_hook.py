@@ -87,16 +87,12 @@ def test_an_exception_in_a_thread_is_recorded_and_the_process_goes_on(tmp_path: 
     assert errors == ["ZeroDivisionError", "ValueError"], "threads that fail again and again do not fill the disk"
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import sys; old = sys.excepthook\ndef h(*a):\n print('mine'); old(*a)\nsys.excepthook = h\n1/0",
-        "import sys\nsys.excepthook = lambda *a: print('mine')\n1/0",
-        "class E(Exception):\n def __str__(self): raise RuntimeError('no')\nraise E()",
-        "raise ValueError('x' * 3_000_000)",
-    ],
-    ids=["wrapped", "replaced", "unprintable", "long"],
-)
+@pytest.mark.parametrize("code", [
+    "import sys; old = sys.excepthook\ndef h(*a):\n print('mine'); old(*a)\nsys.excepthook = h\n1/0",
+    "import sys\nsys.excepthook = lambda *a: print('mine')\n1/0",
+    "class E(Exception):\n def __str__(self): raise RuntimeError('no')\nraise E()",
+    "raise ValueError('x' * 3_000_000)",
+], ids=["wrapped", "replaced", "unprintable", "long"])  # fmt: skip
 def test_each_exception_is_recorded_once_and_the_output_is_unchanged(tmp_path: Path, code: str) -> None:
     """torch wraps the hook that it finds; other programs replace it."""
     done, without = python(tmp_path, code), bare(tmp_path, code)
@@ -132,15 +128,10 @@ def test_a_crash_of_a_rank_without_faulthandler_is_in_its_file(tmp_path: Path) -
     assert "Fatal Python error: Segmentation fault" in file.read_text() and "native_op" in file.read_text()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "import sys; sys.of_the_site = 7",
-        "raise RuntimeError('the site is broken')",
-        "import nowhere",
-        f"import signal; signal.signal({SIGNAL}, lambda *_: print('mine'))",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "import sys; sys.of_the_site = 7", "raise RuntimeError('the site is broken')", "import nowhere",
+    f"import signal; signal.signal({SIGNAL}, lambda *_: print('mine'))",
+])  # fmt: skip
 def test_the_sitecustomize_of_the_site_runs_with_its_errors_and_handlers(tmp_path: Path, text: str) -> None:
     site = tmp_path / "site"
     site.mkdir()

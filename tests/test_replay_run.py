@@ -113,30 +113,22 @@ TWO_HOSTS = ["firewall-drop", "--set", "timeout=30"]
 SMALL_DISK = ["disk-full-checkpoint", "--set", "step=400", "--set", "steps=2000"]
 
 
-@pytest.mark.parametrize(
-    ("words", "number"),
-    [
-        pytest.param([*PLAIN, "--record", "sample"], signal.SIGINT, id="recording"),
-        pytest.param(IN_CGROUP, signal.SIGTERM, id="cgroup", marks=CGROUP),
-        pytest.param(PLAIN, signal.SIGHUP, id="terminal-closed"),
-        pytest.param(TWO_HOSTS, signal.SIGINT, id="namespaces", marks=NAMESPACES),
-        pytest.param(SMALL_DISK, signal.SIGINT, id="mount", marks=needs("root")),
-    ],
-)
+@pytest.mark.parametrize(("words", "number"), [
+    pytest.param([*PLAIN, "--record", "sample"], signal.SIGINT, id="recording"),
+    pytest.param(IN_CGROUP, signal.SIGTERM, id="cgroup", marks=CGROUP),
+    pytest.param(PLAIN, signal.SIGHUP, id="terminal-closed"),
+    pytest.param(TWO_HOSTS, signal.SIGINT, id="namespaces", marks=NAMESPACES),
+    pytest.param(SMALL_DISK, signal.SIGINT, id="mount", marks=needs("root")),
+])  # fmt: skip
 def test_interrupted_replay_removes_everything(tmp_path: Path, words: list[str], number: signal.Signals) -> None:
     interrupt(begin(tmp_path / "tmp", *words), number)
     assert [path.name for path in tmp_path.rglob("*")] == ["tmp"]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        pytest.param(TWO_HOSTS, id="namespaces", marks=NAMESPACES),
-        pytest.param(PLAIN, id="plain"),
-        pytest.param(IN_CGROUP, id="cgroup", marks=CGROUP),
-        pytest.param(SMALL_DISK, id="mount", marks=needs("root")),
-    ],
-)
+@pytest.mark.parametrize("words", [
+    pytest.param(TWO_HOSTS, id="namespaces", marks=NAMESPACES), pytest.param(PLAIN, id="plain"),
+    pytest.param(IN_CGROUP, id="cgroup", marks=CGROUP), pytest.param(SMALL_DISK, id="mount", marks=needs("root")),
+])  # fmt: skip
 def test_next_replay_removes_the_remains_of_a_killed_one(tmp_path: Path, words: list[str]) -> None:
     killed = begin(tmp_path / "tmp", *words)
     killed.kill()

@@ -70,14 +70,11 @@ def test_a_failure_is_stored_only_by_its_analysis(tmp_path: Path) -> None:
     assert row["outcome"] == "incident" and row["report"] == str(run_folder(tmp_path) / "report.html")
 
 
-@pytest.mark.parametrize(
-    ("where", "reason"),
-    [
-        pytest.param("/proc/fleet.db", "cannot be opened or written", marks=pytest.mark.slow),
-        ("postgresql://ops:hunter2@127.0.0.1:1/x", "onnection refused"),
-        pytest.param("s3://bucket/fleet", "no history can be stored in s3://", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("where", "reason"), [
+    pytest.param("/proc/fleet.db", "cannot be opened or written", marks=pytest.mark.slow),
+    ("postgresql://ops:hunter2@127.0.0.1:1/x", "onnection refused"),
+    pytest.param("s3://bucket/fleet", "no history can be stored in s3://", marks=pytest.mark.slow),
+])  # fmt: skip
 def test_a_broken_store_costs_one_sentence(tmp_path: Path, where: str, reason: str) -> None:
     done = run(tmp_path, "true", options=("--history", where))
     first, *_ = done.stderr.splitlines()

@@ -229,14 +229,10 @@ print(got.bytes, len(got.hits), int(peak.split()[1]) // 1024)
 """
 
 
-@pytest.mark.parametrize(
-    ("what", "mib", "read", "hits"),
-    [
-        pytest.param("each line matches", 24, "(LINE * (n // len(LINE) + 1))[:n]", 64, marks=pytest.mark.slow),
-        ("one line without end", 64, "b'x' * n", 0),
-        ("no letter but line ends", 16, "b'\\n' * n", 0),
-    ],
-)
+@pytest.mark.parametrize(("what", "mib", "read", "hits"), [
+    pytest.param("each line matches", 24, "(LINE * (n // len(LINE) + 1))[:n]", 64, marks=pytest.mark.slow),
+    ("one line without end", 64, "b'x' * n", 0), ("no letter but line ends", 16, "b'\\n' * n", 0),
+])  # fmt: skip
 def test_memory_stays_bounded(what: str, mib: int, read: str, hits: int) -> None:
     out = python("-c", SPAM % (mib, read), check=True).stdout
     size, kept, peak = map(int, out.split())

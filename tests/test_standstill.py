@@ -58,13 +58,10 @@ def test_a_zone_that_is_unknown_may_explain_whole_half_hours(tmp_path: Path) -> 
     assert job(tmp_path, limit=4 * HOUR + 800, zone="Z")["pattern"] == "slurm-time-limit"
 
 
-@pytest.mark.parametrize(
-    ("limit", "pattern", "ranks"),
-    [
-        pytest.param(12 * HOUR, "rank-never-arrived", [2], id="hours after the last line"),
-        pytest.param(801, "slurm-time-limit", [], id="of a job that worked to the end"),
-    ],
-)
+@pytest.mark.parametrize(("limit", "pattern", "ranks"), [
+    pytest.param(12 * HOUR, "rank-never-arrived", [2], id="hours after the last line"),
+    pytest.param(801, "slurm-time-limit", [], id="of a job that worked to the end"),
+])  # fmt: skip
 def test_stacks_taken_before_the_limit_state_who_was_waited_for(
     tmp_path: Path, limit: float, pattern: str, ranks: list[int]
 ) -> None:

@@ -136,19 +136,14 @@ def fingerprint(rank: int, op: str = "ALLREDUCE", peer: int | None = None, shape
     return event(text, f"r{rank}.log", rank=rank, pattern="announced")
 
 
-@pytest.mark.parametrize(
-    ("events", "ranks"),
-    [
-        ([*(fingerprint(r, peer=2) for r in (0, 1, 3)), fingerprint(2, "BROADCAST", peer=0)], (2,)),
-        ([fingerprint(r, peer=2) for r in (0, 1, 3)], (2,)),
-        ([fingerprint(0, peer=3), fingerprint(1, "BROADCAST", peer=3)], (3,)),
-        ([fingerprint(0, peer=3), fingerprint(1, "BROADCAST", peer=0)], (0, 1)),
-        ([*(fingerprint(r) for r in (0, 1, 2)), fingerprint(3, shape="32")], (3,)),
-        ([fingerprint(r) for r in range(4)], ()),
-        ([fingerprint(0, peer=1)], None),
-        ([fingerprint(0)], None),
-    ],
-)
+@pytest.mark.parametrize(("events", "ranks"), [
+    ([*(fingerprint(r, peer=2) for r in (0, 1, 3)), fingerprint(2, "BROADCAST", peer=0)], (2,)),
+    ([fingerprint(r, peer=2) for r in (0, 1, 3)], (2,)),
+    ([fingerprint(0, peer=3), fingerprint(1, "BROADCAST", peer=3)], (3,)),
+    ([fingerprint(0, peer=3), fingerprint(1, "BROADCAST", peer=0)], (0, 1)),
+    ([*(fingerprint(r) for r in (0, 1, 2)), fingerprint(3, shape="32")], (3,)),
+    ([fingerprint(r) for r in range(4)], ()), ([fingerprint(0, peer=1)], None), ([fingerprint(0)], None),
+])  # fmt: skip
 def test_fingerprints_name_the_ranks_that_differ(events: list[Event], ranks: tuple[int, ...] | None) -> None:
     found = named(library_reports.fingerprints, table(case(*events, ranks=range(4), patterns=[ANNOUNCED]), []))
     assert found == (None if ranks is None else ("ranks-in-different-collectives", ranks))
@@ -190,16 +185,10 @@ def test_a_stack_without_a_rank_outside_of_the_collective_is_that_of_the_silent_
     assert seen(waits(0, 2), *stacks, stacks[1], ranks=3).rows[1].stack is None  # two threads
 
 
-@pytest.mark.parametrize(
-    ("lost_at", "gave_up", "sigma", "late"),
-    [
-        (5, (0, 1), 0, True),
-        (-1, (0, 1), 0, True),
-        (-1.1, (0, 1), 0, False),
-        (-5, (0, 1), 2, True),
-        (-5.1, (0, 1), 2, False),
-    ],
-)
+@pytest.mark.parametrize(("lost_at", "gave_up", "sigma", "late"), [
+    (5, (0, 1), 0, True), (-1, (0, 1), 0, True), (-1.1, (0, 1), 0, False), (-5, (0, 1), 2, True),
+    (-5.1, (0, 1), 2, False),
+])  # fmt: skip
 def test_a_rank_that_lost_its_peers_after_their_timeout_came_late(
     lost_at: float, gave_up: Any, sigma: float, late: bool
 ) -> None:

@@ -150,15 +150,10 @@ def test_a_deduction_between_line_and_verdict_only_supports_it(root: Claim, rank
     assert sure(root, ranks) == "supported"
 
 
-@pytest.mark.parametrize(
-    "root",
-    [
-        claim(pattern("x", "gpu-hardware", entity="gpu"), gpus=("0000:48:00",)),
-        claim(pattern(entity="peer"), hosts=("node-a",)),
-        claim(pattern(entity="host")),
-        claim(pattern(entity="job")),
-    ],
-)
+@pytest.mark.parametrize("root", [
+    claim(pattern("x", "gpu-hardware", entity="gpu"), gpus=("0000:48:00",)),
+    claim(pattern(entity="peer"), hosts=("node-a",)), claim(pattern(entity="host")), claim(pattern(entity="job")),
+])  # fmt: skip
 def test_a_gpu_a_host_or_the_whole_job_needs_no_rank(root: Claim) -> None:
     assert sure(root, ()) == "established"
 

@@ -53,20 +53,12 @@ def test_a_rank_works_on_with_what_its_dead_thread_prepared() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "c",
-    [
-        raised(role="symptom"),
-        raised(p=pattern("nan", "numerics")),
-        raised(p=pattern("kill", "host-oom", entity="pid")),
-        raised(excepthook=True),
-        raised(reported_by="agent"),
-        raised(speaker="scheduler"),
-        raised(speaker="cluster"),
-        raised(source_kind="kernel"),
-        raised(p=pattern("fatal", survivable="never")),
-    ],
-)
+@pytest.mark.parametrize("c", [
+    raised(role="symptom"), raised(p=pattern("nan", "numerics")),
+    raised(p=pattern("kill", "host-oom", entity="pid")), raised(excepthook=True), raised(reported_by="agent"),
+    raised(speaker="scheduler"), raised(speaker="cluster"), raised(source_kind="kernel"),
+    raised(p=pattern("fatal", survivable="never")),
+])  # fmt: skip
 def test_what_a_process_died_of_or_what_others_report_was_not_handled(c: Claim) -> None:
     assert reduced(survived.went_on, c, events=[worked()]) == {}
 
@@ -110,16 +102,11 @@ def test_a_run_that_stated_final_message_everywhere_got_over_what_is_above() -> 
     assert not done(raised(5, p=pattern("nan", "numerics")), final_line(0, 9, file="a.log"), ranks=(0,))
 
 
-@pytest.mark.parametrize(
-    "c",
-    [
-        raised(excepthook=True),
-        raised(p=pattern("never", survivable="never")),
-        raised(p=pattern("crash", "native-crash")),
-        raised(p=pattern("limit", family="scheduler")),
-        raised(p=pattern("left", tells=("exit",))),
-    ],
-)
+@pytest.mark.parametrize("c", [
+    raised(excepthook=True), raised(p=pattern("never", survivable="never")),
+    raised(p=pattern("crash", "native-crash")), raised(p=pattern("limit", family="scheduler")),
+    raised(p=pattern("left", tells=("exit",))),
+])  # fmt: skip
 def test_a_final_message_below_a_death_belongs_to_another_unless_no_failing_script_prints_it(c: Claim) -> None:
     assert not done(c, final_line(0, 9, file="a.log"), ranks=(0,))
     assert done(c, final_line(0, 9, file="a.log", **LAST), ranks=(0,))
