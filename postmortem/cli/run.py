@@ -30,8 +30,6 @@ def run(
     history: History = None,
 ) -> int:
     """Run a job unchanged, keep evidence of a failure, and analyze it."""
-    from postmortem.cli.writing import check_history
     from postmortem.live.run.wrapper import execute
 
-    check_history(history)
     return execute(command, folder, keep, without or (), not no_analyze, history)

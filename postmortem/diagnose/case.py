@@ -62,8 +62,10 @@ class Case:
 
     @cached_property
     def by_word(self) -> dict[str, list[Event]]:
-        known = ((e, self.library.get(e.pattern)) for e in self.by_kind["pattern"])
-        return grouped((word, e) for e, pattern in known if pattern for word in pattern.tells)
+        known = [(e, pattern) for e in self.by_kind["pattern"] if (pattern := self.library.get(e.pattern)) is not None]
+        named = {e.place for e, pattern in known if not pattern.generic}  # a generic pattern of such a line gives way
+        found = ((e, pattern) for e, pattern in known if not (pattern.generic and e.place in named))
+        return grouped((word, e) for e, pattern in found for word in pattern.tells)
 
     @cached_property
     def by_kind(self) -> dict[str, list[Event]]:

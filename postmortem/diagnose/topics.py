@@ -29,6 +29,7 @@ OF_THE_JOB = (
 )  # failures of the job; no rank is known by such a line
 _REGEXES = forms.regexes("diagnose/lines")
 OF_OTHERS = (*OF_PEERS, "network")
+OF_RAY = "GetTimeoutError"  # ray.exceptions: an object of another process did not come; mostly a controller reports it
 DISTRIBUTED = (  # exceptions of torch.distributed and Ray about a peer or the store
     "DistBackendError",
     "DistNetworkError",
@@ -37,7 +38,7 @@ DISTRIBUTED = (  # exceptions of torch.distributed and Ray about a peer or the s
     "DistQueueEmptyError",
     "RendezvousTimeoutError",
     "RendezvousConnectionError",
-    "GetTimeoutError",  # ray.exceptions: an object of another process did not come
+    OF_RAY,
 )
 
 
@@ -76,6 +77,8 @@ def _words(claim: Claim) -> str:
     """The topic of a line that is nothing without it, of an exception of the collective library, and of an interrupt."""
     fields = claim.event.fields
     text = fields.get("line") or fields.get("detail") or claim.event.text
+    if exception_class(claim) == OF_RAY:
+        return ""
     if claim.pattern.category is None or is_transport(claim) or exception_class(claim) == "KeyboardInterrupt":
         return _topic(text)
     frames = fields.get("frames")
