@@ -47,7 +47,7 @@ SLOW = (  # tests that no mutant changes, and the most expensive one
     "test_flight_recorder.py::test_a_large_dump_is_cut_to_its_last_entries",
     "test_diagnose_order.py::test_a_job_that_finished_did_not_fail_whatever_others_state",
 )
-WHOLE = (["test_golden.py"], ["test_report_text.py", "test_examples.py"])
+WHOLE = (["test_golden.py"], ["test_report_text.py", "test_docs.py"])
 SUITES = {  # run one after the other, until one fails
     "diagnose": (["diagnose"], ["test_diagnose_*.py", *(f"test_{name}.py" for name in STORIES)], *WHOLE),
     "align": (["align", "test_align_*.py"], ["diagnose", "test_diagnose_*.py"], *WHOLE),

@@ -15,11 +15,8 @@ def form_of(body: str) -> tuple[str, tuple[int, ...]] | None:
     return found and (found[0], tuple(int(body[place]) for place in found[1]))
 
 
-PREFIXES = table("counters")["prefixes"]
-
-
 def test_a_counter_is_found_behind_any_prefix_and_other_numbers_are_none() -> None:
-    for line in PREFIXES:  # hosts of one job log in formats of their own
+    for line in table("counters")["prefixes"]:  # hosts of one job log in formats of their own
         assert form_of(peel(line).body) == ("epoch # step # loss ~", (0, 15)), line
     forms = {body: row and (row[0], tuple(row[1])) for body, row in table("counters")["forms"].items()}
     assert {body: form_of(body) for body in forms} == forms

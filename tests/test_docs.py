@@ -1,5 +1,6 @@
 """Commands, options, exit codes and links in the documents exist; the verdict in the README and the generated reference
-are up to date; every recipe has its row in a page of docs/how-to that states how it was tested."""
+are up to date, as are the rendered reports in reports/examples/; every recipe has its row in a page of docs/how-to that
+states how it was tested."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
+import pytest
 from recipe_runs import RECIPES
 
 from conftest import ROOT, needs, python
@@ -15,7 +17,7 @@ from postmortem import analyze, report
 from postmortem.cli import overview
 from postmortem.cli.analyze import OUTCOME_CODES, STRICT_CODE
 from postmortem.errors import PostmortemError
-from scripts import reference
+from scripts import examples, reference
 
 DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "patterns/README.md")]
 DOCUMENTS += [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
@@ -146,3 +148,17 @@ def test_page_states_how_each_recipe_was_tested() -> None:
     for path in FILES:
         assert path in rows and WORDS.fullmatch(rows[path][0]), path.name
         assert path.name in tests or not rows[path][0].startswith(("run", "commands run")), path.name
+
+
+@pytest.mark.slow
+def test_examples_are_up_to_date() -> None:
+    stale = examples.outdated(examples.everything())
+    assert not stale, f"run `make examples` and look at what changed: {', '.join(stale)}"
+
+
+def test_examples_have_a_page_for_each_kind_of_failure_and_are_small() -> None:
+    readme, files = (examples.FOLDER / "README.md").read_text(), {f.name: f for f in examples.FOLDER.iterdir()}
+    listed = re.findall(r"^\| \[\S+\]\(\S+\)(.*?) \| (\S+) \|", readme, re.MULTILINE)
+    assert {kind for page, kind in listed if page} == {kind for _, kind in listed}
+    assert files.keys() == {"README.md", *(f"{n}.md" for n in examples.SAMPLES), *(f"{n}.html" for n in examples.PAGES)}
+    assert sum(file.stat().st_size for file in files.values()) < 5_000_000
