@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,12 +26,12 @@ import pytest
 from run_jobs import TORCHRUN, entry_points, environment, wrapped
 from test_fault_injection import C, Faults
 
-from conftest import ROOT, lacking, needs, table
+from conftest import ROOT, needs, table
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="`postmortem run` is for Linux")
 HOOKS = ROOT / "postmortem" / "live" / "hooks"
 RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
-DISKS = ("full", "small", "without inodes", "read-only")
+DISKS = ("large", "full", "without inodes", "read-only", "small")
 ALONE = 5  # runs alone at most, where one of ours is like none of them
 PLUGIN = ("--logs-specs", "postmortem")
 # each launcher, and what must be there; the job is `job.py` behind its own options
@@ -123,63 +124,52 @@ def ways(folder: Path, job: Job) -> dict[str, tuple[list[str], dict[str, str]]]:
 
 def without(found: dict[str, Any], chances: list[str], sort: bool) -> dict[str, Any]:
     chance = re.compile("|".join(chances) or r"(?!)")
-    texts = {name: chance.sub("#", found[name]) for name in ("out", "err")}
+    texts = {name: chance.sub("#", found[name]).splitlines(keepends=True) for name in ("out", "err")}
     files = sorted(chance.sub("#", name) for name in found["files"])
-    return (
-        found
-        | ({name: sorted(text.splitlines()) for name, text in texts.items()} if sort else texts)
-        | {"files": files}
-    )
+    return found | {name: sorted(lines) if sort else lines for name, lines in texts.items()} | {"files": files}
 
 
 def differences(folder: Path, job: Job, disk: str = "large") -> dict[str, Any]:
-    """Return for each way that differs from the job alone its outcome and the nearest one alone."""
-    (words, env), *_ = found = list(ways(folder, job).values())
-    alone = [outcome(folder / "disk", job, words, env, disk)]
-    ours = {way: outcome(folder / "disk", job, *found[n], disk) for n, way in enumerate(ways(folder, job)) if n}
+    """Return for each way that differs from the job alone its outcome and the last one alone."""
+    found = {way: outcome(folder / "disk", job, *how, disk) for way, how in ways(folder, job).items()}
+    alone = [found.pop("alone")]
+    ordered = job.kind not in LAUNCHERS
+
+    def vary(chances: list[str], sort: bool) -> bool:
+        return any(without(one, chances, sort) != without(alone[0], chances, sort) for one in alone)
 
     def differ() -> dict[str, Any]:
         chances: list[str] = []
         for chance in BY_CHANCE:
-            if len({str(without(one, chances, False)) for one in alone}) > 1:
-                chances.append(chance)
-        sort = job.kind in LAUNCHERS or len({str(without(one, chances, False)) for one in alone}) > 1
+            chances += [chance] if vary(chances, not ordered) else []
+        sort = not ordered or vary(chances, False)
         known = [without(one, chances, sort) for one in alone]
-        made = {way: without(one, chances, sort) for way, one in ours.items()}
-        return {way: (known[-1], one) for way, one in made.items() if one not in known}
+        ours = {way: without(one, chances, sort) for way, one in found.items()}
+        return {way: (known[-1], one) for way, one in ours.items() if one not in known}
 
     while (left := differ()) and len(alone) < ALONE:
-        alone.append(outcome(folder / "disk", job, words, env, disk))
+        alone.append(outcome(folder / "disk", job, *ways(folder, job)["alone"], disk))
     return left
 
 
-def missing(job: Job) -> None:
-    for what in LAUNCHERS[job.kind][1] if job.kind in LAUNCHERS else ():
-        if why := lacking(what):
-            pytest.skip(why)
-
-
-def marked(name: str) -> Any:
+def cases() -> Iterator[Any]:
     """One job in the quick suite, those of a second or two in the whole one; launchers and signals before a release."""
-    job = JOBS[name]
-    if name == next(iter(JOBS)):
-        return name
-    quick = name in IN_CI or (job.kind not in LAUNCHERS and "signals" not in job.how)
-    return pytest.param(name, marks=pytest.mark.slow if quick else pytest.mark.release)
+    for disk, (name, job) in product(DISKS, JOBS.items()):
+        marks = [
+            needs(
+                *(LAUNCHERS[job.kind][1] if job.kind in LAUNCHERS else ()),
+                *(("root", "unshare") if disk != "large" else ()),
+            )
+        ]
+        if disk != "large" or (name not in IN_CI and (job.kind in LAUNCHERS or "signals" in job.how)):
+            marks.append(pytest.mark.release)
+        elif name != next(iter(JOBS)):
+            marks.append(pytest.mark.slow)
+        yield pytest.param(name, disk, id=f"{name}, {disk} disk", marks=marks)
 
 
-@pytest.mark.parametrize("name", [marked(name) for name in JOBS])
-def test_a_job_is_the_same_alone_and_with_what_we_add(tmp_path: Path, name: str) -> None:
-    missing(JOBS[name])
-    assert differences(tmp_path, JOBS[name]) == {}
-
-
-@needs("root", "unshare")
-@pytest.mark.release
-@pytest.mark.parametrize("disk", DISKS)
-@pytest.mark.parametrize("name", JOBS)
-def test_a_job_is_the_same_on_a_disk_with_little_room(tmp_path: Path, name: str, disk: str) -> None:
-    missing(JOBS[name])
+@pytest.mark.parametrize(("name", "disk"), list(cases()))
+def test_a_job_is_the_same_alone_and_with_what_we_add(tmp_path: Path, name: str, disk: str) -> None:
     assert differences(tmp_path, JOBS[name], disk) == {}
 
 
