@@ -20,7 +20,6 @@ import pytest
 from gathered import tool
 from run_jobs import alive, environment, journal, messages, run, run_folder, start, wait_for, wrapped
 
-from conftest import needs
 from postmortem.live.run import journal as journal_of_run
 from postmortem.live.run import rank_logs, stream_log, switches
 
@@ -102,14 +101,6 @@ def test_a_line_has_the_time_of_its_first_byte(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_many_lines_arrive_complete_and_in_order(tmp_path: Path) -> None:
-    done = run(tmp_path, "seq", "300000")
-    assert done.stdout == "".join(f"{n}\n" for n in range(1, 300_001))
-    lines = (run_folder(tmp_path) / "stdout.log").read_text().splitlines()
-    assert [line[28:] for line in lines] == [str(n) for n in range(1, 300_001)]
-
-
-@pytest.mark.slow
 def test_an_orphan_that_holds_the_output_goes_on_and_does_not_delay_the_end(tmp_path: Path) -> None:
     code = "(sleep 3; echo late; echo survived > survived) & echo early"
     with (tmp_path / "console").open("w") as console:
@@ -172,12 +163,7 @@ COUNTS = (
 AS_RANK = "rank = {'RANK': '0', 'LOCAL_RANK': '0', 'TORCHELASTIC_RUN_ID': 'x'}\n"
 
 
-SIGNALS = ("SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGHUP to all")
-
-
-@pytest.mark.parametrize(
-    "name", ["SIGTERM", "SIGTERM to all", *(pytest.param(name, marks=pytest.mark.slow) for name in SIGNALS)]
-)
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGTERM to all"])
 def test_a_signal_reaches_the_command_once(tmp_path: Path, name: str) -> None:
     """`timeout`, `kill -- -GROUP` and a scheduler's cgroup signal every process: passed on, it would arrive twice."""
     number = signal.Signals[name.split()[0]]
@@ -274,18 +260,6 @@ def test_the_end_of_a_rank_is_known_even_if_another_parent_reaps_it(tmp_path: Pa
     run(tmp_path, sys.executable, "-c", launcher)
     (end,) = [r for r in journal(tmp_path) if r["event"] == "end" and r["message"].startswith("rank 3 ")]
     assert end["message"].endswith("killed by SIGKILL") and end["local_rank"] == 0
-
-
-@needs("root", "unshare")
-@pytest.mark.slow
-def test_a_full_disk_costs_only_the_log(tmp_path: Path) -> None:
-    command = " ".join(f"'{word}'" for word in wrapped(tmp_path, "seq", "100000"))
-    (tmp_path / "runs").mkdir()
-    script = f"mount -t tmpfs -o size=64k none {tmp_path}/runs && {command}"
-    done = run(tmp_path, words=["unshare", "--mount", "sh", "-c", script])
-    assert done.returncode == 0
-    assert done.stdout == "".join(f"{n}\n" for n in range(1, 100_001))
-    assert done.stderr.count("stdout.log is not complete, and the command goes on") == 1
 
 
 def test_the_beginning_and_the_end_of_a_long_output_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,14 +386,6 @@ def test_ranks_have_no_logs_of_ours_where_the_user_chose_or_the_disk_is_small(tm
     for command in (["torchrun", "--log_dir", "/mine"], ["torchrun", "--tee=3"]):
         assert "PET_TEE" not in switches.environment({}, tmp_path, command, (), tty=False)
     assert switches.holds_logs(tmp_path) and not switches.holds_logs(Path("/proc")) and not list(tmp_path.iterdir())
-
-
-@needs("root", "unshare")
-@pytest.mark.parametrize("size", ["size=64k", "size=2g,nr_inodes=5"])
-def test_a_small_disk_holds_no_logs_of_ranks(tmp_path: Path, size: str) -> None:
-    code = f"from pathlib import Path; from postmortem.live.run import switches as s; print(s.holds_logs(Path('{tmp_path}')))"
-    words = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o {size} none {tmp_path}; "$0" -c "{code}"']
-    assert run(tmp_path, words=[*words, sys.executable]).stdout == "False\n"
 
 
 def test_the_variable_of_the_recorder_fits_the_release_of_torch(tmp_path: Path) -> None:
