@@ -19,7 +19,7 @@ from postmortem.model.vocabulary import OF_PEERS
 
 Place = tuple[str, int | None]  # file and line
 Told = Callable[[Event], tuple[int | None, object]]
-BELOW = 5  # lines of a message
+BELOW = range(1, 5)  # how far a line of a message is below the first
 UNIQUE = 24  # characters of a message that two ranks do not print by chance
 
 
@@ -30,7 +30,8 @@ def owners(events: Sequence[Event], told: Told, library: Library) -> Mapping[Pla
     orphans: dict[str, list[Place]] = defaultdict(list)
     messages: dict[str, str] = {}
     named: set[int] = set()
-    own = _named_below(events, library)
+    named_below = [e for e in events if e.pattern in library.telling("raiser") and "rank" in e.fields]
+    own: dict[Place, int] = {(e.where.source, e.line - n): e.fields["rank"] for e in named_below for n in BELOW}
     for e in filter(_raised, events):
         place = e.place
         rank = own.get(place) if (stated := told(e)[0]) is None else stated
@@ -46,13 +47,6 @@ def owners(events: Sequence[Event], told: Told, library: Library) -> Mapping[Pla
     left = {form: places for form, places in orphans.items() if form not in found}
     own |= {place: rank for form, rank in found.items() for place in orphans[form]}
     return own | _by_the_list(_exit_codes(events, library), left, (named - waited) | set(found.values()), waited)
-
-
-def _named_below(events: Sequence[Event], library: Library) -> dict[Place, int]:
-    """The places above a line of an exception's message that names the rank that raised it."""
-    raisers = library.telling("raiser")
-    lines = [(e, rank) for e in events if e.pattern in raisers and (rank := e.fields.get("rank")) is not None]
-    return {(e.where.source, e.line - n): rank for e, rank in lines for n in range(1, BELOW)}
 
 
 def _raised(e: Event) -> bool:
