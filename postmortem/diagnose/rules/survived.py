@@ -122,8 +122,8 @@ def _is_tried_again(e: Event) -> bool:
 
 
 def _far_below(x: Event, e: Event) -> bool:
-    """Whether it is a server's answer, or progress that cannot be another rank's last step."""
-    return x.fields.get("by") == "answer" or x.line - e.line >= FAR
+    """Whether it is a server's answer, or progress that cannot be another rank's last step: a count grew repeatedly."""
+    return x.fields.get("by") == "answer" or x.line - e.line >= FAR or x.fields.get("since", 0) > e.end
 
 
 def _prints_such(case: Case, e: Event) -> bool:
