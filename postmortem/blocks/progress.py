@@ -265,10 +265,10 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
     series, rounds = [writer.tail[i] for i in signs.series(bodies)], signs.rounds(bodies)
     works += [("count", series[-1] if series else None), ("rounds", None if rounds is None else writer.tail[rounds])]
     writer.grown.extend(line.number for line in series)
+    since: Details = {"since": writer.grown[0]} if len(writer.grown) == signs.ENOUGH else {}
     for by, at_work in works:
         if at_work is not None:
             full: Details = {"full": True} if writer.full and at_work is writer.grew else {}
-            since: Details = {"since": writer.grown[0]} if by == "count" and len(writer.grown) == signs.ENOUGH else {}
             yield "worked", at_work, {"by": by, **full, **since}
     yield from (("anew", line, Details(grew=grew)) for line, grew in writer.fell)
     yield from (("anew", line, Details(first=True)) for line in writer.anew if len(writer.anew) <= LAUNCHES)
