@@ -23,6 +23,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 import yaml
 
@@ -30,6 +31,8 @@ import postgres
 
 # Arrow's own allocator reserves 1 GiB of addresses at once, which tests with a limit of memory count.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+hypothesis.settings.register_profile("untimed", deadline=None)  # other work may take the processors
+hypothesis.settings.load_profile("untimed")
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -100,7 +100,7 @@ def test_private_keys_whole_cut_and_prefixed() -> None:
         )
     ).map("".join)
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_text_keeps_its_lines_and_a_second_time_changes_nothing_more(text: str) -> None:
     once = Redactor().text(text)
     assert once.count("\n") == text.count("\n")
@@ -110,7 +110,7 @@ def test_any_text_keeps_its_lines_and_a_second_time_changes_nothing_more(text: s
 @given(
     plant=st.sampled_from(LINES), length=st.sampled_from(CUTS), place=st.floats(-0.2, 1.2), front=st.sampled_from("x ,")
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_cut_leaves_a_part_of_a_secret(plant: Plant, length: int, place: float, front: str) -> None:
     """The cut falls somewhere in the line that holds the secret, or right beside it."""
     before = (front + " ") * max(0, (length - round(place * len(plant.text))) // 2)
@@ -129,7 +129,7 @@ def test_no_cut_leaves_a_part_of_a_secret(plant: Plant, length: int, place: floa
     lengths=st.lists(st.sampled_from(CUTS), min_size=16, max_size=16),
     places=st.lists(st.floats(-0.2, 1.2), min_size=16, max_size=16),
 )
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, suppress_health_check=list(HealthCheck))
 def test_no_output_holds_a_part_of_a_secret(
     tmp_path_factory: pytest.TempPathFactory, chosen: list[Plant], lengths: list[int], places: list[float]
 ) -> None:
@@ -391,7 +391,7 @@ NAME = st.text(string.ascii_lowercase, min_size=5, max_size=9).map(lambda s: f"q
         ["", "_ib0", "-eth1", ".acme.example", ":29500", "/x.log", "'s", '"', "%2F", "[0]", ".local"]
     ),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_known_host_is_hidden_in_every_form(
     host: str, change: Callable[[str], str], before: str, behind: str
 ) -> None:
