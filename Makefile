@@ -56,8 +56,9 @@ check: .venv/.dev  ## the fast part of the suite
 soak: .venv/.dev  ## before a release: the longest tests, and every replay scenario for real; an hour
 	@$(BIN)/python -m pytest -rs -m release
 
-bench: .venv/.dev  ## speed of the scan against ripgrep
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+bench: .venv/.dev  ## speed against ripgrep, and the table of it in docs/performance.md; some minutes
+	@$(BIN)/python benchmarks/analyze_scale.py --scale 0.1 --runs 3 --json benchmarks/ratios.json
+	@$(BIN)/python scripts/reference.py
 
 examples: .venv/.dev  ## render reports/examples/ anew, and the picture in the README
 	@$(BIN)/python scripts/examples.py
