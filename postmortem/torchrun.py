@@ -44,9 +44,10 @@ class LogsSpecs(DefaultLogsSpecs):  # type: ignore[misc]
         **later: Any,
     ) -> None:
         self._folder = make_folder(Path(os.environ.get("POSTMORTEM_RUNS", RUNS)))
-        self._own = log_dir is None and redirects == Std.NONE and tee == Std.NONE and not any(map(os.isatty, (1, 2)))
-        if self._own and self._folder is not None and switches.holds_logs(self._folder):
-            log_dir, tee = str(self._folder / rank_logs.FOLDER), Std.ALL
+        chosen = log_dir is not None or redirects != Std.NONE or tee != Std.NONE or any(map(os.isatty, (1, 2)))
+        self._own = False
+        if self._folder is not None and not chosen and switches.holds_logs(self._folder):
+            log_dir, tee, self._own = str(self._folder / rank_logs.FOLDER), Std.ALL, True
             threading.Thread(target=_watch, args=(rank_logs.RankLogs(self._folder),), daemon=True).start()
         super().__init__(log_dir, redirects, tee, local_ranks_filter, **later)
         if self._folder is not None:

@@ -86,7 +86,7 @@ def test_packed_logs_are_read_to_their_ends(home: Path, tmp_path: Path) -> None:
 def test_report_help_and_patterns(home: Path) -> None:
     run(home, "postmortem", "analyze", OOM / "logs")
     assert "<html" in (home / "postmortem-report.html").read_text()
-    assert "--anonymise-map" in run(home, "postmortem", "analyze", "--help")
+    assert "--anonymize-map" in run(home, "postmortem", "analyze", "--help")
     assert "kernel-oom-killed-process" in run(home, "postmortem", "patterns", "list")
 
 

@@ -46,6 +46,7 @@ RANKS = "import os, sys, time\nR, N = os.environ['RANK'], os.environ['TORCHELAST
 OURS = (
     r"\[default\d+\]:",
     r"postmortem: [^\n]*\n",  # one may come within a line that the job writes in pieces
+    r"(?m)^  File \"[^\"\n]*postmortem/torchrun\.py\".*\n(?:    .*\n)*",  # the plugin is called by torchrun
     r"(?m)^E\d{4} .*no error file defined for parent.*\n",
     r"(?ms)^  error_file: .*?^  traceback : .*?(?=^[=\[-])",
     r"(?ms)^(?:\x1b\[[\d;?]*[A-Za-z]|\s)*(?:reading|INCIDENT|RECOVERED|UNDETERMINED|HEALTHY)\b.*",

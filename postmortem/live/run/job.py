@@ -197,11 +197,14 @@ class Job:
 
     def _orphans(self) -> list[int]:
         """Return the ranks among our own children. A process of a rank (an upload that goes on) is none, and where the
-        command is a rank itself it starts none."""
+        command is a rank itself it starts none. One that was not seen below its parent has a rank's variables in
+        either case: it is taken for a rank only if a signal killed the launcher, which had no time to stop its own."""
         if processes.look(os.getpid(), 0, None).rank is not None:
             return []
         known, ours = self.tracker.known, (self._tee.pid, self.pid)
         left = [pid for pid in processes.children(os.getpid()) if pid not in ours]
+        if self.code is not None and self.code >= 0:
+            left = [pid for pid in left if pid in known]
         return [pid for pid in left if (known.get(pid) or processes.look(pid, os.getpid(), None)).rank is not None]
 
     def close(self) -> None:
