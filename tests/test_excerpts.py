@@ -66,8 +66,8 @@ def test_a_traceback_is_cut_only_where_the_log_ends() -> None:
 
 def test_a_launchers_table_is_no_work_of_its_ranks() -> None:
     """`rank : 0 (local_rank: 0)`, `rank : 1 (local_rank: 1)`, … grow from row to row."""
-    assert signs.series([f"  rank      : {r} (local_rank: {r})" for r in range(4)]) is None
-    assert signs.series([f"  seen      : {r}" for r in range(4)]) == 3
+    assert signs.series([f"  rank      : {r} (local_rank: {r})" for r in range(4)]) == []
+    assert signs.series([f"  seen      : {r}" for r in range(4)]) == [1, 2, 3]
 
 
 def test_a_numbered_part_that_is_done_is_no_completion() -> None:

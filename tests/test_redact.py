@@ -15,6 +15,7 @@ import re
 import string
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -35,12 +36,12 @@ from postmortem.privacy.learned import FEW, Learned
 from postmortem.privacy.redact import MARK
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
-from planted import KINDS, LATER, MANY_LINES, Plant, leaked, plants
+from planted import AFTER, KINDS, MANY_LINES, Plant, leaked, plants
 
 ALNUM = string.ascii_letters + string.digits
 CUTS = (60, 80, 105, 160, 200, 300, 400, 1000, 2000, 4000, 16384)
 PLANTS = list(plants(seed=3, count=20 * len(KINDS)))
-WHOLE = ("cookie", "file-name", "stripe-secret")  # more than the planted secret is marked
+WHOLE = ("cookie", "file-name")  # more than the planted secret is marked
 LINES = [
     p
     for p in PLANTS
@@ -49,13 +50,14 @@ LINES = [
 
 
 def test_planted_secrets_are_found_and_their_context_remains() -> None:
-    for kind in KINDS:
-        mine = [p for p in PLANTS if p.kind == kind]
-        missed = [p.text for p in mine if leaked(p.secret, Redactor().text(p.text))]
-        # the lines that were written after the rules have a few forms that only their tool knows
-        assert len(missed) <= (0.2 * len(mine) if kind in LATER else 0), missed
+    missed = [p for p in PLANTS if leaked(p.secret, Redactor().text(p.text))]
+    assert not [p for p in missed if p.kind not in AFTER]
+    # the lines that were written after the rules have a few forms that only their tool knows
+    counted, kinds = Counter(p.kind for p in missed), Counter(p.kind for p in PLANTS)
+    assert [p.text for p in missed if counted[p.kind] > 0.3 * kinds[p.kind]] == []
+    assert len(missed) <= 0.04 * sum(kinds[kind] for kind in AFTER), missed
     for p in LINES:
-        if p.kind not in WHOLE and p.text.count(p.secret) == 1:
+        if p.kind not in WHOLE and "ookie: " not in p.text and p.text.count(p.secret) == 1:
             before, after = p.text.split(p.secret)
             clean = Redactor().text(p.text)
             assert clean.startswith(before[:20]) and clean.endswith(after[-10:])

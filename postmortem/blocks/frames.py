@@ -68,7 +68,8 @@ def collective_of(frames: Frames) -> str | None:
     names = [func.split(".")[-1] for _, _, func in frames]
     if not _NAMES["init"].isdisjoint(names):
         return "init"
-    if found := next((name for name in reversed(names) if name in _COLLECTIVES), None):
+    named = (i for i in reversed(range(len(names))) if names[i] in _COLLECTIVES)
+    if found := next((names[i] for i in named if not _REGEXES["pipe"].search(frames[i][0])), None):
         return found
     for (file, _, _), name in zip(frames, names, strict=True):
         path = file.replace("\\", "/")

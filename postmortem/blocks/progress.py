@@ -49,6 +49,7 @@ class _Writer:
     last: Line | None = None
     first_step: tuple[Line, int] | None = None
     grew: Line | None = None  # the last line with a count that is larger than before
+    grown: deque[int] = field(default_factory=lambda: deque(maxlen=signs.ENOUGH))  # the numbers of the last such lines
     full: bool = False  # in that line a count reached its total
     answered: Line | None = None
     up: Line | None = None  # a server reported that it runs
@@ -200,6 +201,8 @@ def _count(writer: _Writer, line: Line) -> None:
             writer.fell.append((line, grew.number if grew else 0))
         if value > before:
             writer.full = name == f"of {value}" or (writer.full and writer.grew is line)
+            if writer.grew is not line:
+                writer.grown.append(line.number)
             writer.grew = line
         if name in writer.counted or len(writer.counted) < COUNTED:
             writer.counted[name] = value
@@ -259,11 +262,14 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
         ("result", next((line for line in _lines_of_results(writer) if signs.result(line.envelope.body)), None))
     )
     bodies = [line.envelope.body for line in writer.tail] if writer.grew is None else []
-    for by, at in (("count", signs.series(bodies)), ("rounds", signs.rounds(bodies))):
-        works.append((by, None if at is None else writer.tail[at]))
+    series, rounds = [writer.tail[i] for i in signs.series(bodies)], signs.rounds(bodies)
+    works += [("count", series[-1] if series else None), ("rounds", None if rounds is None else writer.tail[rounds])]
+    writer.grown.extend(line.number for line in series)
+    since: Details = {"since": writer.grown[0]} if len(writer.grown) == signs.ENOUGH else {}
     for by, at_work in works:
         if at_work is not None:
-            yield "worked", at_work, {"by": by, "full": True} if writer.full and at_work is writer.grew else {"by": by}
+            full: Details = {"full": True} if writer.full and at_work is writer.grew else {}
+            yield "worked", at_work, {"by": by, **full, **since}
     yield from (("anew", line, Details(grew=grew)) for line, grew in writer.fell)
     yield from (("anew", line, Details(first=True)) for line in writer.anew if len(writer.anew) <= LAUNCHES)
     milestones = (line for line in reversed(writer.milestones) if _MILESTONE.search(line.envelope.body))

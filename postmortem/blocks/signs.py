@@ -198,16 +198,16 @@ def _kind(body: str) -> str:
     return " ".join(_REGEXES["any-number"].sub("N", body[:200]).split())
 
 
-def series(bodies: Sequence[str]) -> int | None:
-    """The last line of a kind with a number that grows in each: `| timesteps | 4096 |`, `[00012] tr 0.31`."""
+def series(bodies: Sequence[str]) -> list[int]:
+    """The last lines of a kind with a number that grows in each: `| timesteps | 4096 |`, `[00012] tr 0.31`."""
     if len(bodies) < ENOUGH:
-        return None
+        return []
     kinds: dict[str, list[tuple[int, list[int]]]] = {}
     for i, body in enumerate(bodies):
         if not _is_no_work(body):
             kinds.setdefault(_kind(body), []).append((i, _numbers(body[:200])))
-    found = [rows[-1][0] for rows in kinds.values() if len(rows) >= ENOUGH and _one_grows(rows)]
-    return max(found, default=None)
+    found = [rows[-ENOUGH:] for rows in kinds.values() if len(rows) >= ENOUGH and _one_grows(rows)]
+    return [i for i, _ in max(found, key=lambda rows: rows[-1][0], default=[])]
 
 
 def rounds(bodies: Sequence[str]) -> int | None:

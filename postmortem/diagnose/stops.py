@@ -85,8 +85,8 @@ def _signaled(case: Case) -> Claim | None:
 
 
 def _reported(case: Case, claims: Sequence[Claim]) -> Claim | None:
-    """Ranks that report a SIGTERM, where no line shows a sender, a failure or a finish."""
-    asked = [c for c in claims if c.tells("asked") and c.speaker not in OTHERS]
+    """Ranks that report a SIGTERM, where no line shows a sender, a failure, a finish or that they worked on."""
+    asked = [c for c in claims if c.tells("asked") and c.speaker not in OTHERS and not _went_on(case, c.event)]
     failed = any(c.role == "symptom" and c not in asked for c in claims)
     known = [case.finished, case.telling("asks"), case.telling("stop"), liveness.all_done(case)]
     if not asked or failed or any(known) or not case.by_kind["worked"]:
@@ -94,6 +94,10 @@ def _reported(case: Case, claims: Sequence[Claim]) -> Claim | None:
     names = sorted(case.ranks_of(c.event for c in asked))
     because = capital(f"{ranks_text(names) if names else 'a process'} reported SIGTERM, and no line shows who sent it")
     return _of(case, "rank-was-stopped", names, [c.event for c in asked], because)
+
+
+def _went_on(case: Case, e: Event) -> bool:
+    return any(x.fields.get("since", 0) > e.line for x in liveness.after(case, e, None))
 
 
 def _of(case: Case, pattern: str, ranks: Collection[int], proof: Sequence[Event | None], because: str) -> Claim | None:

@@ -151,7 +151,7 @@ class Excerpt:
         return None
 
     def handled(self, message: str, last: int) -> str:
-        """How an exception was handled: `ignored` where Python prints above the traceback that it continues;
+        """How an exception was handled: `ignored` where Python prints around the traceback that it continues;
         `logged` where a logger wrote it, or where the line below the last one continues the work or repeats the
         message (optuna, study/_optimize.py); else empty."""
         for above in islice(self.preceding(), 2):
@@ -164,6 +164,8 @@ class Excerpt:
         below = next((line for line in self.behind(last) if line.text.strip()), None)
         if below is None:
             return ""
+        if _REGEXES["warned"].match(below.text):
+            return "ignored"
         quoted = below.envelope.stamp is not None and len(message) >= QUOTED and message[:80] in below.envelope.body
         return "logged" if quoted or _REGEXES["goes-on"].fullmatch(below.envelope.body[:200]) else ""
 

@@ -25,10 +25,14 @@ def quoted(view: View) -> Iterator[Defeat]:
 
 
 def ignored(view: View) -> Iterator[Defeat]:
-    """`Exception ignored in: <function Loader.__del__ …>`: a destructor or an exit handler raised it."""
+    """`Exception ignored in: <function Loader.__del__ …>`, or the text of a warning (sklearn's FitFailedWarning)."""
     for number, claim in view.numbered("cause", "symptom"):
         if claim.event.fields.get("ignored"):
-            yield Defeat(number, "context", "Python ignored it: a destructor or an exit handler raised it")
+            yield Defeat(
+                number,
+                "context",
+                "Python printed it and went on: a destructor or an exit handler raised it, or a warning quotes it",
+            )
 
 
 def transport(view: View) -> Iterator[Defeat]:

@@ -39,7 +39,8 @@ def went_on(view: View) -> Iterator[Defeat]:
         anyone = claim.pattern.survivable == "anyone"
         rank = None if anyone else _rank_that_continues(view.case, claim)
         later = _sign_of_work(view.case, claim.event, rank)
-        if claim.role == "symptom" and not anyone and later is not None and not _far_below(later, claim.event):
+        tried = anyone or _is_tried_again(claim.event)
+        if claim.role == "symptom" and not tried and later is not None and not _far_below(later, claim.event):
             continue
         if later is not None and (rank is not None or anyone or not _ended_a_rank(view.case, claim.event)):
             yield Defeat(at, "context", f"the rank continued: `{cut(later.text.strip(), 80)}` at {later.where}")
@@ -47,7 +48,7 @@ def went_on(view: View) -> Iterator[Defeat]:
 
 def _may_be_handled(case: Case, claim: Claim, guilty: bool) -> bool:
     """Whether the writer can have lived on: not after its own death, a report on another process, or NaN. A complaint
-    without a rank counts where nothing is known to have failed."""
+    counts where nothing is known to have failed."""
     e = claim.event
     if claim.speaker in ("kernel", "scheduler", "cluster") or e.source_kind == "kernel":
         return False
@@ -74,8 +75,8 @@ def _is_of_its_writer(claim: Claim, guilty: bool) -> bool:
 
 
 def _is_plain_complaint(claim: Claim) -> bool:
-    """Whether it is a symptom without a rank that reports neither an end nor a wait until a timeout."""
-    return claim.role == "symptom" and not claim.ranks and not any(map(claim.tells, ENDINGS))
+    """Whether it is a symptom that reports neither an end nor a wait until a timeout."""
+    return claim.role == "symptom" and not any(map(claim.tells, ENDINGS))
 
 
 def _ended_a_thread(view: View, claim: Claim) -> bool:
@@ -122,8 +123,8 @@ def _is_tried_again(e: Event) -> bool:
 
 
 def _far_below(x: Event, e: Event) -> bool:
-    """Whether it is a server's answer, or progress that cannot be another rank's last step."""
-    return x.fields.get("by") == "answer" or x.line - e.line >= FAR
+    """Whether it is a server's answer, or progress that cannot be another rank's last step: a count grew repeatedly."""
+    return x.fields.get("by") == "answer" or x.line - e.line >= FAR or x.fields.get("since", 0) > e.end
 
 
 def _prints_such(case: Case, e: Event) -> bool:

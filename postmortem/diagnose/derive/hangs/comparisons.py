@@ -185,7 +185,8 @@ def asked_to_stop(table: Table) -> Claim | None:
     """The only rank that reports that it was asked to stop, where all others lost it: who stops a job asks all."""
     asked = {r: c.event for c in table.claims if c.tells("asked") and (r := table.case.rank_of(c.event)) is not None}
     lost = [r for r, row in table.rows.items() if row.lost is not None]
-    if len(asked) != 1 or not lost or table.case.ends or sorted([*asked, *lost]) != sorted(table.rows):
+    stopped = [r for r, row in table.rows.items() if row.stopped and row.silent]
+    if len(asked) != 1 or not lost or asked.keys() & stopped or {*asked, *lost, *stopped} != table.rows.keys():
         return None
     because = f"{ranks_text(asked)} reported that it was asked to stop, and {ranks_text(lost)} lost the connection"
     return table.case.claim("rank-was-stopped", asked, [*asked.values(), *(table.rows[r].lost for r in lost)], because)
@@ -201,8 +202,9 @@ def silence(table: Table) -> Claim | None:
         return None
     others, rows = ranks_text(table.complaining), [table.rows.get(r) or Row(r) for r in suspects]
     mismatch = any(c.pattern.category == "collective-mismatch" for c in table.claims)
-    if not table.waiting and not mismatch:
-        return _vanished(table, rows, f"{others} lost the connection")
+    if not table.waiting and not mismatch:  # a lost rank had ended before the launcher stopped the others
+        ended = [row for row in rows if not row.stopped]
+        return _vanished(table, ended, f"{others} lost the connection") if ended else None
     proof = [row.stack or row.last for row in rows] + [table.rows[r].proof for r in table.complaining]
     because = f"{others} reported an error, {ranks_text(suspects)} did not"
     if rows[0].stack:
@@ -340,8 +342,8 @@ def lowest_step(table: Table) -> Claim | None:
     others = {step for r, step in steps.items() if r not in low[:1]}
     if len(steps) < max(3, len(table.rows)) or len(low) != 1 or len(others) != 1:
         return None
-    if low[0] in table.case.ended("kill") and not table.waiting:
-        return None  # no rank waited until a timeout: this one is behind because it was killed
+    if not table.waiting and (table.only_lost or low[0] in table.case.ended("kill")):
+        return None  # no rank waited until a timeout: this one is behind because it ended
     because = f"rank {low[0]} was at step {steps[low[0]]}; all others were at step {common}"
     return table.case.claim("rank-behind", low, [table.rows[low[0]].last], because)
 
