@@ -57,8 +57,9 @@ check: .venv/.dev  ## the fast part of the suite
 soak: .venv/.dev  ## before a release: the same jobs with and without us, every replay scenario for real; two hours
 	@$(BIN)/python -m pytest -v -rs -o console_output_style=count -m release $(or $(ONLY),tests)
 
-bench: .venv/.dev  ## speed of the scan against ripgrep
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+bench: .venv/.dev  ## speed against ripgrep, and the table of it in docs/performance.md; some minutes
+	@$(BIN)/python benchmarks/analyze_scale.py --scale 0.1 --runs 3 --json benchmarks/ratios.json
+	@$(BIN)/python scripts/reference.py
 
 examples: .venv/.dev  ## render reports/examples/ anew, and the picture in the README
 	@$(BIN)/python scripts/examples.py

@@ -5,7 +5,9 @@ long lines, compressed logs.
 
 Makes the logs (seeded, with truth), then runs in turn, each in a process of its own: the scan alone, the
 whole analysis with the HTML report, `rg -a -n -b --no-unicode -f GATES`, `wc -l`. Prints medians of paired
-ratios. `--scale 0.1` makes everything a tenth of the size.
+ratios. `--scale 0.1` makes everything a tenth of the size. `--json FILE` writes the ratios and the goals, from
+which scripts/performance.py makes the table in docs/performance.md; `--patterns FILE` gives ripgrep these
+expressions instead of our gates.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -132,15 +135,17 @@ def ours(what: str, path: Path, *more: str) -> list[str]:
 class Bench:
     """Commands run in turn, `runs` times after one that warms the page cache."""
 
-    def __init__(self, folder: Path, runs: int, seed: int, scale: float) -> None:
+    def __init__(self, folder: Path, runs: int, seed: int, scale: float, patterns: Path | None = None) -> None:
         from corpus import gates
 
         from postmortem import blocks as parsers
         from postmortem.library import load
 
         self.folder, self.runs, self.seed, self.scale = folder, runs, seed, scale
-        self.gates = folder / "gates"
-        self.gates.write_bytes(gates([*load().signatures(), *parsers.OPENERS]))
+        self.rows: list[dict[str, Any]] = []
+        self.gates = patterns or folder / "gates"
+        if patterns is None:
+            self.gates.write_bytes(gates([*load().signatures(), *parsers.OPENERS]))
 
     def rg(self, path: Path, jobs: int = 1) -> list[str]:
         return [*RG, f"-j{jobs}", "-f", str(self.gates), str(path)]
@@ -154,14 +159,25 @@ class Bench:
                     found[name].append(used)
         return found
 
+    def ratio(
+        self,
+        case: str,
+        found: dict[str, list[Used]],
+        a: str,
+        b: str,
+        what: str = "cpu",
+        less: float = 0.0,
+        goal: float | None = None,
+    ) -> None:
+        """Print and keep the median and the range of the paired ratios; `less` seconds are taken off `a` before."""
+        every = [(getattr(x, what) - less) / getattr(y, what) for x, y in zip(found[a], found[b], strict=True)]
+        name = f"{a} / {b}, {what}" + (f" less {less} s" if less else "")
+        low, median, high = (round(f(every), 2) for f in (min, statistics.median, max))
+        self.rows.append({"logs": case, "ratio": name, "median": median, "low": low, "high": high, "goal": goal})
+        print(f"   {name}: {median:.2f} ({low:.2f} to {high:.2f})" + (f" [{goal}]" if goal else ""), flush=True)
+
     def size(self, mib: float) -> int:
         return max(1 << 16, int(mib * self.scale * (1 << 20)))
-
-
-def ratio(found: dict[str, list[Used]], a: str, b: str, what: str = "cpu", less: float = 0.0) -> str:
-    """Median and range of the paired ratios; `less` seconds are taken off `a` before."""
-    every = [(getattr(x, what) - less) / getattr(y, what) for x, y in zip(found[a], found[b], strict=True)]
-    return f"{statistics.median(every):.2f} ({min(every):.2f} to {max(every):.2f})"
 
 
 def report_row(name: str, found: dict[str, list[Used]]) -> None:
@@ -191,9 +207,18 @@ def recall(corpus: Any, reply: dict[str, Any]) -> str:
 
 
 def ranks(b: Bench) -> None:
+    _ranks(b, 1000)
+
+
+def dense(b: Bench) -> None:
+    """150 events in each log."""
+    _ranks(b, max(1, round(555 * b.scale)))
+
+
+def _ranks(b: Bench, every: int) -> None:
     from corpus import make
 
-    corpus = make(b.folder / "ranks", 64, b.size(16), b.seed)
+    corpus = make(b.folder / "ranks", 64, b.size(16), b.seed, every)
     path = corpus.folder
     commands = {
         "scan": ours("scan", path),
@@ -203,10 +228,12 @@ def ranks(b: Bench) -> None:
         "wc -l": ["sh", "-c", f"find {path} -type f -print0 | xargs -0 cat | wc -l"],
     }
     found = b.turns(commands)
-    report_row(f"64 ranks, {corpus.bytes >> 20} MiB, 1 event in 1,000 lines", found)
-    print(f"   scan / rg {ratio(found, 'scan', 'rg')}; scan / wc {ratio(found, 'scan', 'wc -l')}")
-    print(f"   analyze / rg {ratio(found, 'analyze', 'rg')}; less 1.5 s {ratio(found, 'analyze', 'rg', less=1.5)}")
-    print(f"   2 workers / 1, wall {ratio(found, 'analyze -j2', 'analyze', 'wall')}")
+    case = f"64 logs, {corpus.bytes >> 20} MiB, an event in {every:,} lines"
+    report_row(case, found)
+    b.ratio(case, found, "scan", "rg", goal=0.6)
+    b.ratio(case, found, "scan", "wc -l", goal=12)
+    b.ratio(case, found, "analyze", "rg", less=0.8, goal=1.2)
+    b.ratio(case, found, "analyze -j2", "analyze", "wall", goal=0.65)
     print(f"   {recall(corpus, found['scan'][0].reply)}")
     verdicts = {
         json.dumps(u.reply["verdict"], sort_keys=True) for name in ("analyze", "analyze -j2") for u in found[name]
@@ -220,12 +247,11 @@ def files(b: Bench) -> None:
 
     corpus = make(b.folder / "files", max(64, int(16384 * b.scale)), 64 << 10, b.seed + 1)
     found = b.turns({"analyze -j2": ours("analyze", corpus.folder, "--jobs", "2"), "rg -j2": b.rg(corpus.folder, 2)})
-    report_row(f"{len(corpus.lines)} logs of 64 KiB", found)
+    case = f"{len(corpus.lines):,} logs of 64 KiB"
+    report_row(case, found)
     reply = found["analyze -j2"][0].reply
-    print(
-        f"   analyze / rg, wall {ratio(found, 'analyze -j2', 'rg -j2', 'wall')}, "
-        f"cpu {ratio(found, 'analyze -j2', 'rg -j2')}"
-    )
+    b.ratio(case, found, "analyze -j2", "rg -j2", "wall", goal=3)
+    b.ratio(case, found, "analyze -j2", "rg -j2")
     print(
         f"   page {reply['page'] / 1e6:.2f} MB, {reply['events']} events; "
         f"rank {reply['verdict']['culprit']['ranks']} of {corpus.culprit}"
@@ -240,8 +266,10 @@ def flood(b: Bench) -> None:
     path = b.folder / "flood.log"
     path.write_bytes(block * (b.size(100) // len(block) + 1))
     found = b.turns({"scan": ours("scan", path), "analyze": ours("analyze", path, "--jobs", "1"), "rg": b.rg(path)})
-    report_row("100 MiB in which every line matches, all patterns in turn", found)
-    print(f"   scan / rg {ratio(found, 'scan', 'rg')}; analyze / rg {ratio(found, 'analyze', 'rg')}")
+    case = f"{path.stat().st_size >> 20} MiB in which every line matches, all patterns in turn"
+    report_row(case, found)
+    b.ratio(case, found, "scan", "rg", goal=5)
+    b.ratio(case, found, "analyze", "rg")
 
 
 def line(b: Bench) -> None:
@@ -249,8 +277,9 @@ def line(b: Bench) -> None:
     piece = b"loss 2.31 step 12 tokens 4096 |" * 1000
     path.write_bytes(b"step 1\n" + piece * (b.size(50) // len(piece)) + b"\nstep 2\n")
     found = b.turns({"scan": ours("scan", path), "rg": b.rg(path)})
-    report_row("one line of 50 MB", found)
-    print(f"   scan / rg {ratio(found, 'scan', 'rg')}")
+    case = f"one line of {path.stat().st_size >> 20} MiB"
+    report_row(case, found)
+    b.ratio(case, found, "scan", "rg", goal=3)
 
 
 def packed(b: Bench) -> None:
@@ -270,8 +299,10 @@ def packed(b: Bench) -> None:
             target.with_name(target.name + suffix).write_bytes(pack(path.read_bytes()))
         commands[suffix] = ours("scan", b.folder / suffix[1:])
     found = b.turns(commands)
-    report_row("64 ranks, 256 MiB, compressed", found)
-    print(f"   gz / plain {ratio(found, '.gz', 'plain')}; zst / plain {ratio(found, '.zst', 'plain')}")
+    case = f"64 logs of {b.size(4) >> 10:,} KiB, compressed, scan"
+    report_row(case, found)
+    for suffix, _ in packers:
+        b.ratio(case, found, suffix, "plain", goal=1.8)
 
 
 def growth(b: Bench) -> None:
@@ -286,11 +317,10 @@ def growth(b: Bench) -> None:
     }
     commands["2 x ranks"] = ours("analyze", two, "--jobs", "1")
     found = b.turns(commands)
-    report_row("growth: 64 ranks, 256 MiB", found)
-    print(
-        f"   twice the patterns {ratio(found, '2 x patterns', 'scan')}; twice the "
-        f"ranks {ratio(found, '2 x ranks', 'analyze')}"
-    )
+    case = f"growth from 64 logs of {b.size(4) >> 10:,} KiB"
+    report_row(case, found)
+    b.ratio(case, found, "2 x patterns", "scan", goal=1.3)
+    b.ratio(case, found, "2 x ranks", "analyze", goal=2.1)
 
 
 def archives(b: Bench) -> None:
@@ -330,6 +360,7 @@ def _in_archives(folder: Path, target: Path, count: int) -> Path:
 
 CASES = {
     "ranks": ranks,
+    "dense": dense,
     "files": files,
     "flood": flood,
     "line": line,
@@ -346,6 +377,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--dir", default=None, help="where the logs are made and removed again")
+    parser.add_argument("--patterns", type=Path, help="expressions for ripgrep, one a line; our gates by default")
+    parser.add_argument("--json", type=Path, help="write the ratios to this file")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--jobs", type=int, default=1, help=argparse.SUPPRESS)
     parser.add_argument("--double", action="store_true", help=argparse.SUPPRESS)
@@ -359,9 +392,19 @@ def main() -> None:
         reply["peak"] = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
         json.dump(reply, sys.stdout)
         return
+    rows: list[dict[str, Any]] = []
+    load = [round(os.getloadavg()[0], 1)]
     for name in given.cases.split(","):
         with tempfile.TemporaryDirectory(dir=given.dir) as folder:
-            CASES[name](Bench(Path(folder), given.runs, given.seed, given.scale))
+            bench = Bench(Path(folder), given.runs, given.seed, given.scale, given.patterns)
+            CASES[name](bench)
+            rows += bench.rows
+    load.append(round(os.getloadavg()[0], 1))
+    if given.json:
+        yardstick = f"{given.patterns.name}, {len(given.patterns.read_bytes().splitlines())}" if given.patterns else ""
+        made = {"day": f"{date.today()}", "cpus": len(os.sched_getaffinity(0)), "load": load, "patterns": yardstick}
+        content = {**made, "runs": given.runs, "seed": given.seed, "scale": given.scale, "ratios": rows}
+        given.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
-"""Write the reference of the command line: docs/reference/cli.md and the man page, postmortem.1.
+"""Write the reference of the command line, docs/reference/cli.md and the man page postmortem.1, and the ratios
+that `make bench` measured into docs/performance.md.
 
-python scripts/reference.py            write both
+python scripts/reference.py            write them
 python scripts/reference.py --check    list outdated pages; exit 1 if there are any
 """
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -22,6 +25,8 @@ from postmortem.version import __version__
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
 NOTE = "Written by scripts/reference.py from postmortem/cli/. Edit those files."
+PERFORMANCE = ROOT / "docs" / "performance.md"
+RATIOS = ROOT / "benchmarks" / "ratios.json"
 HEAD = """\
 `man postmortem` has the same text, and `postmortem --help` the overview. See also:
 [exit codes](exit-codes.md), [shell completion](../how-to/completion.md).
@@ -71,6 +76,28 @@ def man_page() -> str:
     return "\n".join([*lines, ".SH SEE ALSO", ".BR dmesg (1),", ".BR journalctl (1)", ""])
 
 
+def performance_page() -> str:
+    """Return docs/performance.md with the ratios of the last `make bench`."""
+    made = json.loads(RATIOS.read_text())
+    sizes = "the sizes above" if made["scale"] == 1 else f"{made['scale']:g} of the sizes above"
+    lines = [
+        f"`make bench` on {made['day']}: {made['cpus']} processors, load {' to '.join(map(str, made['load']))},",
+        f"seed {made['seed']}, medians of {made['runs']} pairs, logs of {sizes};",
+        f"ripgrep has {made['patterns'] or 'the same gates'}.",
+        "",
+        "| logs | ratio | median | range | goal |",
+        "|---|---|---:|---|---:|",
+    ]
+    for row in made["ratios"]:
+        goal, median = row["goal"] or "", f"{row['median']:.2f}"
+        if goal and row["median"] > goal:
+            median += ": **missed**"
+        cells = (row["logs"], row["ratio"], median, f"{row['low']:.2f} to {row['high']:.2f}", goal)
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    table = "\n".join(["\\g<1>", *lines, "\\g<2>"])
+    return re.sub(r"(?s)(<!-- ratios: .*? -->)\n.*?(<!-- end of ratios -->)", table, PERFORMANCE.read_text())
+
+
 def roff(text: str) -> list[str]:
     """Return the lines of a text, escaped for roff."""
     plain = text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
@@ -78,7 +105,7 @@ def roff(text: str) -> list[str]:
 
 
 def main() -> int:
-    pages = {REFERENCE / "cli.md": cli_page(), REFERENCE / "postmortem.1": man_page()}
+    pages = {REFERENCE / "cli.md": cli_page(), REFERENCE / "postmortem.1": man_page(), PERFORMANCE: performance_page()}
     stale = [path for path, text in pages.items() if not path.is_file() or path.read_text() != text]
     if "--check" in sys.argv[1:]:
         for path in stale:

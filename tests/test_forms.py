@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import pickle
 import re
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
 import pytest
@@ -105,6 +105,9 @@ TEXT = "step 7, Step 8"
 
 @pytest.mark.parametrize("flags", [0, re.IGNORECASE])
 def test_it_answers_like_the_real_one(flags: int) -> None:
+    """Made of the program that an earlier run kept."""
+    kept, new = lazy._kept()
+    kept.update({row[0]: row for row in (lazy._row(SOURCE, int(flags)), lazy._row(rb"\d+", 0))})
     real, ours = re.compile(SOURCE, flags), lazy.regex(SOURCE, flags)
     for name in ("search", "match", "fullmatch"):
         a, b = getattr(real, name)(TEXT), getattr(lazy.regex(SOURCE, flags), name)(TEXT)
@@ -112,6 +115,7 @@ def test_it_answers_like_the_real_one(flags: int) -> None:
     assert ours.findall(TEXT) == real.findall(TEXT) and ours.split(TEXT) == real.split(TEXT)
     assert (ours.pattern, ours.flags, ours.groupindex) == (real.pattern, real.flags, real.groupindex)
     assert lazy.regex(rb"\d+").findall(b"1 22") == [b"1", b"22"]
+    assert (SOURCE, flags) not in new and (rb"\d+", 0) not in new
 
 
 def test_it_is_compiled_at_the_first_use() -> None:
@@ -127,13 +131,9 @@ def test_it_can_be_copied_and_used_by_threads() -> None:
         lazy.regex(SOURCE).find  # type: ignore[attr-defined] # noqa: B018
     assert copy.copy(lazy.regex(SOURCE)).search(TEXT)
     assert pickle.loads(pickle.dumps(lazy.regex(SOURCE))).search(TEXT)
-    ours, found = lazy.regex(SOURCE), []
-    threads = [threading.Thread(target=lambda: found.append(ours.search(TEXT) is not None)) for _ in range(8)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    assert found == [True] * 8
+    ours = lazy.regex(SOURCE)
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(lambda _: ours.search(TEXT), range(8)))
 
 
 def test_the_stamps_of_two_loggers_are_distinguished() -> None:
