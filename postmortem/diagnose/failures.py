@@ -7,7 +7,7 @@ rank      : 6 (local_rank: 6)   exitcode  : 1 (pid: 28747)                   the
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import chain
 
 from postmortem.diagnose.grouped import grouped
@@ -30,11 +30,10 @@ def owners(events: Sequence[Event], told: Told, library: Library) -> Mapping[Pla
     orphans: dict[str, list[Place]] = defaultdict(list)
     messages: dict[str, str] = {}
     named: set[int] = set()
-    named_below = [e for e in events if e.pattern in library.telling("raiser") and "rank" in e.fields]
-    own: dict[Place, int] = {(e.where.source, e.line - n): e.fields["rank"] for e in named_below for n in BELOW}
+    own = _named_below(events, library.telling("raiser"))
     for e in filter(_raised, events):
-        place = e.place
-        rank = own.get(place) if (stated := told(e)[0]) is None else stated
+        place, stated = e.place, told(e)[0]
+        rank = own.get(place) if stated is None else stated
         if rank is not None:
             named.add(rank)
         elif place not in gone:
@@ -47,6 +46,12 @@ def owners(events: Sequence[Event], told: Told, library: Library) -> Mapping[Pla
     left = {form: places for form, places in orphans.items() if form not in found}
     own |= {place: rank for form, rank in found.items() for place in orphans[form]}
     return own | _by_the_list(_exit_codes(events, library), left, (named - waited) | set(found.values()), waited)
+
+
+def _named_below(events: Sequence[Event], raisers: Set[str]) -> dict[Place, int]:
+    """The places above a line of an exception's message that names the rank that raised it."""
+    lines = [e for e in events if e.pattern in raisers and "rank" in e.fields]
+    return {(e.where.source, e.line - n): e.fields["rank"] for e in lines for n in BELOW}
 
 
 def _raised(e: Event) -> bool:
