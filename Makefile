@@ -53,8 +53,9 @@ test: .venv/.dev  ## the suite on all cores; tests that cannot run here are list
 check: .venv/.dev  ## the fast part of the suite
 	@$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder -m 'not slow and not release'
 
-soak: .venv/.dev  ## before a release: the longest tests, and every replay scenario for real; an hour
-	@$(BIN)/python -m pytest -rs -m release
+# A piece of it: make soak ONLY=tests/test_replay_run.py
+soak: .venv/.dev  ## before a release: the same jobs with and without us, every replay scenario for real; two hours
+	@$(BIN)/python -m pytest -v -rs -o console_output_style=count -m release $(or $(ONLY),tests)
 
 bench: .venv/.dev  ## speed of the scan against ripgrep
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

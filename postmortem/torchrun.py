@@ -44,7 +44,7 @@ class LogsSpecs(DefaultLogsSpecs):  # type: ignore[misc]
         **later: Any,
     ) -> None:
         self._folder = make_folder(Path(os.environ.get("POSTMORTEM_RUNS", RUNS)))
-        self._own = log_dir is None and redirects == Std.NONE and tee == Std.NONE
+        self._own = log_dir is None and redirects == Std.NONE and tee == Std.NONE and not any(map(os.isatty, (1, 2)))
         if self._own and self._folder is not None and switches.holds_logs(self._folder):
             log_dir, tee = str(self._folder / rank_logs.FOLDER), Std.ALL
             threading.Thread(target=_watch, args=(rank_logs.RankLogs(self._folder),), daemon=True).start()

@@ -23,6 +23,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 import yaml
 
@@ -30,6 +31,8 @@ import postgres
 
 # Arrow's own allocator reserves 1 GiB of addresses at once, which tests with a limit of memory count.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+hypothesis.settings.register_profile("untimed", deadline=None)  # other work may take the processors
+hypothesis.settings.load_profile("untimed")
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -197,9 +200,9 @@ def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 
 LONGEST = (  # files whose tests take longest: a worker that took one of them last would end long after the others
-    *("replay_run", "run_ranks", "recipes_slurm", "fault_injection", "watch", "style", "interrupted", "run", "wheel"),
-    *("mcp", "gather", "contract", "system_faults", "analyze_scale", "history_store", "bounds", "patterns_library"),
-    *("calls", "fuzz", "robust", "recipes_cron", "run_history", "diff", "golden", "docs_catalogue"),
+    *("unchanged", "replay_run", "run_ranks", "recipes_slurm", "fault_injection", "watch", "style", "interrupted"),
+    *("run", "wheel", "mcp", "gather", "contract", "system_faults", "analyze_scale", "history_store", "bounds"),
+    *("patterns_library", "calls", "fuzz", "robust", "recipes_cron", "run_history", "diff", "golden", "docs_catalogue"),
 )
 
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,20 @@ def environment(**more: str) -> dict[str, str]:
 
 def wrapped(folder: Path, *command: str, options: tuple[str, ...] = ("--no-analyze",)) -> list[str]:
     return [*WRAPPER, "--folder", str(folder / "runs"), "--keep", "always", *options, "--", *command]
+
+
+def entry_points(folder: Path) -> Path:
+    """Return a folder for PYTHONPATH with the entry points that an installed wheel provides."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    metadata = folder / "site" / "entry_points_of_postmortem-1.dist-info"
+    metadata.mkdir(parents=True, exist_ok=True)
+    metadata.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: entry-points-of-postmortem\nVersion: 1\n")
+    rows = [
+        f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in found.items())
+        for group, found in project["entry-points"].items()
+    ]
+    metadata.joinpath("entry_points.txt").write_text("".join(rows))
+    return metadata.parent
 
 
 def run(folder: Path, *command: str, **more: Any) -> subprocess.CompletedProcess[str]:

@@ -160,7 +160,7 @@ def test_utf16_is_read_as_utf8(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=400))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_utf16_of_anything_gives_valid_utf8(data: bytes) -> None:
     stream = Utf16(InMemory(data), "le")
     stream.read(1 << 20).decode("utf-8")
@@ -184,7 +184,7 @@ FILES = st.dictionaries(
     form=st.sampled_from([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
     packed=st.sampled_from(["", *PACK]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_our_tar_reader_reads_what_the_standard_library_writes(
     tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes], form: int, packed: str
 ) -> None:

@@ -333,7 +333,7 @@ def plant(root: Path, tree: object) -> int:
 
 
 @given(TREE)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_every_byte_is_accounted_for_exactly_once(tree: object) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "logs"

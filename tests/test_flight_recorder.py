@@ -273,7 +273,7 @@ DUMPS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(DUMPS, st.booleans())
 def test_fields_of_other_types_than_torch_writes(document: dict[str, Any], as_json: bool) -> None:
     content = json.dumps(document).encode() if as_json else pickle.dumps(document, 2)

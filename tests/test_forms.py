@@ -170,7 +170,7 @@ def test_every_sign_in_the_samples_is_found() -> None:
     assert searched < len(FORMS) * len(lines) / 2, "most searches are skipped"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(WORDS, st.sampled_from(["", " ", "  ", "\n"])), max_size=14))
 def test_words_of_any_order_are_found(parts: list[tuple[str, str]]) -> None:
     line = "".join(word + gap for word, gap in parts)

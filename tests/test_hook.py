@@ -192,22 +192,6 @@ def test_a_rank_below_a_shell_script_is_a_rank(tmp_path: Path) -> None:
     assert recorded(tmp_path)[0]["rank"] == 1
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_children_of_a_rank_work_as_without(tmp_path: Path, method: str) -> None:
-    (tmp_path / "job.py").write_text(
-        "import multiprocessing as mp\n"
-        "def work(n):\n    return 10 // n\n"
-        "if __name__ == '__main__':\n"
-        f"    with mp.get_context('{method}').Pool(2) as pool:\n"
-        "        print(pool.map(work, [1, 2, 5]))\n"
-        "        try: pool.map(work, [0])\n"
-        "        except ZeroDivisionError: print('caught')\n"
-    )
-    done = execute(tmp_path, hooked(tmp_path), "job.py")
-    assert (done.stdout, done.stderr) == ("[10, 5, 2]\ncaught\n", "")
-    assert [file.name for file in tmp_path.iterdir()] == ["job.py"]
-
-
 def test_one_import_is_enough_for_ranks_of_another_launcher(tmp_path: Path) -> None:
     code = "import postmortem.hook, postmortem.hook as again\n1/0"
     done = bare(tmp_path, code, PYTHONPATH=str(ROOT), PYTHONDONTWRITEBYTECODE="1", OMPI_COMM_WORLD_RANK="3", RANK="")
@@ -232,13 +216,6 @@ def test_a_failure_of_a_child_is_not_that_of_the_rank(tmp_path: Path, code: str)
     file = tmp_path / "error.json"
     done, without = python(tmp_path, code, TORCHELASTIC_ERROR_FILE=str(file)), bare(tmp_path, code)
     assert (done.returncode, done.stderr) == (0, without.stderr) and not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("code", ["import os; os.kill(os.getpid(), 2); input()", "raise KeyboardInterrupt"])
-def test_ctrl_c_ends_a_rank_by_its_signal(tmp_path: Path, code: str) -> None:
-    """Code that is evaluated after the exception, as an import of the hook did, makes it exit with 1."""
-    done, without = python(tmp_path, code), bare(tmp_path, code)
-    assert (done.returncode, done.stderr) == (without.returncode, without.stderr) and done.returncode == -signal.SIGINT
 
 
 def test_an_expensive_message_is_made_once_more_and_not_copied(tmp_path: Path) -> None:

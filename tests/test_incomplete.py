@@ -113,7 +113,7 @@ def test_an_incident_stays_one_with_losses(tmp_path: Path) -> None:
     check(incident, "rank1.log.gz")
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(name=st.sampled_from(sorted(WHOLE)), share=st.floats(0.02, 0.98), flip=st.booleans())
 def test_no_file_that_lost_a_part_is_healthy(
     name: str, share: float, flip: bool, tmp_path_factory: pytest.TempPathFactory

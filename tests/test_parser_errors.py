@@ -52,7 +52,7 @@ def test_an_odd_stamp_of_an_error_file_costs_nothing(tmp_path: Path) -> None:
     assert document["verdict"]["outcome"] == "incident" and not document["ledger"]["skipped"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.from_regex(r"\d+", fullmatch=True) | st.integers(1, 9999).map(lambda n: "9" * n))
 def test_all_digits_that_a_regex_matches_are_a_number(digits: str) -> None:
     assert whole(digits) == (int(digits) if len(digits) < 20 else 0)
@@ -81,7 +81,7 @@ EXAMPLES = sorted({e.text for p in load().patterns.values() for e in (*p.matches
 EVIL = [LONG, "²", "٣", "9" * 20, "1e999", "0" * 4400, "-"]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(
     text=st.sampled_from(EXAMPLES),
     evil=st.sampled_from(EVIL),

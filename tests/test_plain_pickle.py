@@ -43,7 +43,7 @@ PLAIN = st.recursive(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(PLAIN)
 def test_plain_values_are_read_in_every_protocol(value: object) -> None:
     for protocol in PROTOCOLS:

@@ -15,6 +15,7 @@ import re
 import string
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -35,12 +36,12 @@ from postmortem.privacy.learned import FEW, Learned
 from postmortem.privacy.redact import MARK
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
-from planted import KINDS, LATER, MANY_LINES, Plant, leaked, plants
+from planted import AFTER, KINDS, MANY_LINES, Plant, leaked, plants
 
 ALNUM = string.ascii_letters + string.digits
 CUTS = (60, 80, 105, 160, 200, 300, 400, 1000, 2000, 4000, 16384)
 PLANTS = list(plants(seed=3, count=20 * len(KINDS)))
-WHOLE = ("cookie", "file-name", "stripe-secret")  # more than the planted secret is marked
+WHOLE = ("cookie", "file-name")  # more than the planted secret is marked
 LINES = [
     p
     for p in PLANTS
@@ -49,13 +50,14 @@ LINES = [
 
 
 def test_planted_secrets_are_found_and_their_context_remains() -> None:
-    for kind in KINDS:
-        mine = [p for p in PLANTS if p.kind == kind]
-        missed = [p.text for p in mine if leaked(p.secret, Redactor().text(p.text))]
-        # the lines that were written after the rules have a few forms that only their tool knows
-        assert len(missed) <= (0.2 * len(mine) if kind in LATER else 0), missed
+    missed = [p for p in PLANTS if leaked(p.secret, Redactor().text(p.text))]
+    assert not [p for p in missed if p.kind not in AFTER]
+    # the lines that were written after the rules have a few forms that only their tool knows
+    counted, kinds = Counter(p.kind for p in missed), Counter(p.kind for p in PLANTS)
+    assert [p.text for p in missed if counted[p.kind] > 0.3 * kinds[p.kind]] == []
+    assert len(missed) <= 0.04 * sum(kinds[kind] for kind in AFTER), missed
     for p in LINES:
-        if p.kind not in WHOLE and p.text.count(p.secret) == 1:
+        if p.kind not in WHOLE and "ookie: " not in p.text and p.text.count(p.secret) == 1:
             before, after = p.text.split(p.secret)
             clean = Redactor().text(p.text)
             assert clean.startswith(before[:20]) and clean.endswith(after[-10:])
@@ -100,7 +102,7 @@ def test_private_keys_whole_cut_and_prefixed() -> None:
         )
     ).map("".join)
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_text_keeps_its_lines_and_a_second_time_changes_nothing_more(text: str) -> None:
     once = Redactor().text(text)
     assert once.count("\n") == text.count("\n")
@@ -110,7 +112,7 @@ def test_any_text_keeps_its_lines_and_a_second_time_changes_nothing_more(text: s
 @given(
     plant=st.sampled_from(LINES), length=st.sampled_from(CUTS), place=st.floats(-0.2, 1.2), front=st.sampled_from("x ,")
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_cut_leaves_a_part_of_a_secret(plant: Plant, length: int, place: float, front: str) -> None:
     """The cut falls somewhere in the line that holds the secret, or right beside it."""
     before = (front + " ") * max(0, (length - round(place * len(plant.text))) // 2)
@@ -129,7 +131,7 @@ def test_no_cut_leaves_a_part_of_a_secret(plant: Plant, length: int, place: floa
     lengths=st.lists(st.sampled_from(CUTS), min_size=16, max_size=16),
     places=st.lists(st.floats(-0.2, 1.2), min_size=16, max_size=16),
 )
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, suppress_health_check=list(HealthCheck))
 def test_no_output_holds_a_part_of_a_secret(
     tmp_path_factory: pytest.TempPathFactory, chosen: list[Plant], lengths: list[int], places: list[float]
 ) -> None:
@@ -391,7 +393,7 @@ NAME = st.text(string.ascii_lowercase, min_size=5, max_size=9).map(lambda s: f"q
         ["", "_ib0", "-eth1", ".acme.example", ":29500", "/x.log", "'s", '"', "%2F", "[0]", ".local"]
     ),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_known_host_is_hidden_in_every_form(
     host: str, change: Callable[[str], str], before: str, behind: str
 ) -> None:

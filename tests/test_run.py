@@ -18,19 +18,13 @@ from pathlib import Path
 
 import pytest
 from gathered import tool
-from run_jobs import SLEEPER, alive, environment, journal, messages, run, run_folder, start, wait_for, wrapped
+from run_jobs import alive, environment, journal, messages, run, run_folder, start, wait_for, wrapped
 
-from conftest import needs
 from postmortem.live.run import journal as journal_of_run
 from postmortem.live.run import rank_logs, stream_log, switches
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="`postmortem run` is for Linux")
 STAMPED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z ")
-
-
-@pytest.mark.parametrize("code", [0, 77, 255])
-def test_the_exit_code_is_that_of_the_command(tmp_path: Path, code: int) -> None:
-    assert run(tmp_path, "sh", "-c", f"exit {code}").returncode == code
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
@@ -107,23 +101,6 @@ def test_a_line_has_the_time_of_its_first_byte(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_many_lines_arrive_complete_and_in_order(tmp_path: Path) -> None:
-    done = run(tmp_path, "seq", "300000")
-    assert done.stdout == "".join(f"{n}\n" for n in range(1, 300_001))
-    lines = (run_folder(tmp_path) / "stdout.log").read_text().splitlines()
-    assert [line[28:] for line in lines] == [str(n) for n in range(1, 300_001)]
-
-
-def test_a_closed_output_ends_the_command_as_without_us(tmp_path: Path) -> None:
-    """`yes | head` ends because `yes` gets SIGPIPE."""
-    running = start(tmp_path, "sh", "-c", "yes; echo $? >&2")
-    assert running.stdout and running.stderr
-    running.stdout.close()
-    assert running.wait(20) == 0
-    assert str(128 + signal.SIGPIPE) in running.stderr.read()
-
-
-@pytest.mark.slow
 def test_an_orphan_that_holds_the_output_goes_on_and_does_not_delay_the_end(tmp_path: Path) -> None:
     code = "(sleep 3; echo late; echo survived > survived) & echo early"
     with (tmp_path / "console").open("w") as console:
@@ -174,12 +151,6 @@ def test_ctrl_c_reaches_the_command_once(tmp_path: Path) -> None:
     assert "SIGINT came to all processes" in messages(tmp_path)
 
 
-@pytest.mark.slow
-def test_a_command_that_ctrl_c_ends_dies_of_sigint(tmp_path: Path) -> None:
-    status, _ = on_a_terminal(tmp_path, "sh", "-c", "echo ready; sleep 30", keys=b"\x03", after=b"ready")
-    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGINT
-
-
 COUNTS = (
     "import signal, sys, time\n"
     "seen = []\n"
@@ -192,12 +163,7 @@ COUNTS = (
 AS_RANK = "rank = {'RANK': '0', 'LOCAL_RANK': '0', 'TORCHELASTIC_RUN_ID': 'x'}\n"
 
 
-SIGNALS = ("SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGHUP to all")
-
-
-@pytest.mark.parametrize(
-    "name", ["SIGTERM", "SIGTERM to all", *(pytest.param(name, marks=pytest.mark.slow) for name in SIGNALS)]
-)
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGTERM to all"])
 def test_a_signal_reaches_the_command_once(tmp_path: Path, name: str) -> None:
     """`timeout`, `kill -- -GROUP` and a scheduler's cgroup signal every process: passed on, it would arrive twice."""
     number = signal.Signals[name.split()[0]]
@@ -208,15 +174,6 @@ def test_a_signal_reaches_the_command_once(tmp_path: Path, name: str) -> None:
     assert ("came to all processes" in " ".join(messages(tmp_path))) is ("all" in name)
 
 
-def test_each_of_several_signals_reaches_the_command(tmp_path: Path) -> None:
-    running = start(tmp_path, sys.executable, "-c", COUNTS.replace("and not seen", "and len(seen) < 3"))
-    for _ in range(3):
-        running.send_signal(signal.SIGTERM)
-        time.sleep(0.2)
-    out, _ = running.communicate(timeout=40)
-    assert running.returncode == 63 and out == "[15, 15, 15]\n"
-
-
 def test_a_rank_that_a_thread_starts_is_a_rank(tmp_path: Path) -> None:
     launcher = (
         f"import os, subprocess, sys, threading\n{AS_RANK}"
@@ -225,13 +182,6 @@ def test_a_rank_that_a_thread_starts_is_a_rank(tmp_path: Path) -> None:
     )
     run(tmp_path, sys.executable, "-c", launcher)
     assert any(text.startswith("rank 0 pid ") for text in messages(tmp_path))
-
-
-def test_a_signal_without_a_handler_ends_the_command_and_the_wrapper(tmp_path: Path) -> None:
-    running = start(tmp_path, sys.executable, "-c", SLEEPER)
-    running.terminate()
-    running.communicate(timeout=30)
-    assert running.returncode == -signal.SIGTERM
 
 
 LINES = "import time\nfor n in range(20): print('line', n, flush=True); time.sleep(.1)\nopen('done', 'w')"
@@ -310,18 +260,6 @@ def test_the_end_of_a_rank_is_known_even_if_another_parent_reaps_it(tmp_path: Pa
     run(tmp_path, sys.executable, "-c", launcher)
     (end,) = [r for r in journal(tmp_path) if r["event"] == "end" and r["message"].startswith("rank 3 ")]
     assert end["message"].endswith("killed by SIGKILL") and end["local_rank"] == 0
-
-
-@needs("root", "unshare")
-@pytest.mark.slow
-def test_a_full_disk_costs_only_the_log(tmp_path: Path) -> None:
-    command = " ".join(f"'{word}'" for word in wrapped(tmp_path, "seq", "100000"))
-    (tmp_path / "runs").mkdir()
-    script = f"mount -t tmpfs -o size=64k none {tmp_path}/runs && {command}"
-    done = run(tmp_path, words=["unshare", "--mount", "sh", "-c", script])
-    assert done.returncode == 0
-    assert done.stdout == "".join(f"{n}\n" for n in range(1, 100_001))
-    assert done.stderr.count("stdout.log is not complete, and the command goes on") == 1
 
 
 def test_the_beginning_and_the_end_of_a_long_output_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -423,13 +361,6 @@ def test_without_a_folder_without_descriptors_and_after_a_bug_the_command_runs(t
     assert fault in done.stderr and "Traceback" not in done.stderr
 
 
-def test_the_command_inherits_descriptors_and_signals_unchanged(tmp_path: Path) -> None:
-    """A signal mask or an ignored signal would change the effect of Ctrl-C."""
-    shown = "ls /proc/self/fd; grep -E 'SigBlk|SigIgn' /proc/self/status; test -t 1 || test -t 2 || echo no terminal"
-    alone = subprocess.run(["sh", "-c", shown], capture_output=True, text=True, stdin=subprocess.DEVNULL).stdout
-    assert run(tmp_path, "sh", "-c", shown, stdin=subprocess.DEVNULL).stdout == alone
-
-
 def added(folder: Path, command: str = "true", *off: str, tty: bool = False, **user: str) -> dict[str, str]:
     return switches.environment(user, folder, [command], off, tty)
 
@@ -455,14 +386,6 @@ def test_ranks_have_no_logs_of_ours_where_the_user_chose_or_the_disk_is_small(tm
     for command in (["torchrun", "--log_dir", "/mine"], ["torchrun", "--tee=3"]):
         assert "PET_TEE" not in switches.environment({}, tmp_path, command, (), tty=False)
     assert switches.holds_logs(tmp_path) and not switches.holds_logs(Path("/proc")) and not list(tmp_path.iterdir())
-
-
-@needs("root", "unshare")
-@pytest.mark.parametrize("size", ["size=64k", "size=2g,nr_inodes=5"])
-def test_a_small_disk_holds_no_logs_of_ranks(tmp_path: Path, size: str) -> None:
-    code = f"from pathlib import Path; from postmortem.live.run import switches as s; print(s.holds_logs(Path('{tmp_path}')))"
-    words = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o {size} none {tmp_path}; "$0" -c "{code}"']
-    assert run(tmp_path, words=[*words, sys.executable]).stdout == "False\n"
 
 
 def test_the_variable_of_the_recorder_fits_the_release_of_torch(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import tempfile
 import time
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from run_jobs import (
     TORCHRUN,
     alive,
     begin,
+    entry_points,
     environment,
     job,
     messages,
@@ -25,7 +25,6 @@ from run_jobs import (
     run_folder,
     torchrun,
     wait_for,
-    wrapped,
 )
 from run_moments import Moment, broken, random_moments
 
@@ -103,18 +102,9 @@ def test_a_killed_wrapper_lets_torchrun_finish(tmp_path: Path) -> None:
 
 
 def with_plugin(folder: Path, command: list[str], *options: str, before: tuple[str, ...] = (), **env: str) -> Any:
-    """Run a command of torchrun with the plugin, as the entry points of an installed wheel provide it."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    metadata = folder / "site" / "entry_points_of_postmortem-1.dist-info"
-    metadata.mkdir(parents=True)
-    metadata.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: entry-points-of-postmortem\nVersion: 1\n")
-    rows = [
-        f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in found.items())
-        for group, found in project["entry-points"].items()
-    ]
-    metadata.joinpath("entry_points.txt").write_text("".join(rows))
+    """Run a command of torchrun with the plugin."""
     words = [*before, *command[:3], "--logs-specs", "postmortem", *options, *command[3:]]
-    env = environment(PYTHONPATH=f"{metadata.parent}{os.pathsep}{ROOT}", **env)
+    env = environment(PYTHONPATH=f"{entry_points(folder)}{os.pathsep}{ROOT}", **env)
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, env=env, timeout=120)
 
 
@@ -159,38 +149,6 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
 def test_a_rank_is_started_again_where_the_folder_of_the_plugin_has_gone(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(RESTARTS)
     done = with_plugin(tmp_path, [*TORCHRUN, "--max-restarts=1", "job.py"])
-    assert done.returncode == 0, done.stderr
-
-
-FILLS = """\
-import os
-if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-    with open("disk/full", "wb", buffering=0) as file:
-        for size in (4096, 1):
-            try:
-                while True: file.write(b"x" * size)
-            except OSError: pass
-    raise RuntimeError("no room for a checkpoint")
-os.unlink("disk/full")
-"""
-
-
-@needs("root", "unshare")
-@pytest.mark.parametrize("way", ["alone", "run", "plugin"])
-def test_a_job_that_fills_its_disk_is_started_again(tmp_path: Path, way: str) -> None:
-    """Everything on a disk of 2 MB: an error file that was cut ended torchrun with an error of its own."""
-    (tmp_path / "job.py").write_text(FILLS)
-    (tmp_path / "disk").mkdir()
-    mounts = ("unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size=2m none {tmp_path}/disk && exec "$@"', "-")
-    words = [*TORCHRUN, "--max-restarts=2", "--log-dir", "disk/logs", "job.py"]
-    env = {"TMPDIR": str(tmp_path / "disk"), "POSTMORTEM_RUNS": str(tmp_path / "disk" / "runs")}
-    if way == "plugin":
-        done = with_plugin(tmp_path, words, before=mounts, **env)
-    else:
-        words = words if way == "alone" else wrapped(tmp_path / "disk", *words)
-        done = subprocess.run(
-            [*mounts, *words], cwd=tmp_path, capture_output=True, text=True, env=environment(**env), timeout=120
-        )
     assert done.returncode == 0, done.stderr
 
 

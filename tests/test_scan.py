@@ -100,7 +100,7 @@ def whole_lines_after(data: bytes, start: int, most: int) -> bytes:
 
 
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=60).map(b"".join))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_it_finds_what_a_plain_reading_finds(data: bytes) -> None:
     got = run(data, limits=MANY)
     rows = [(h.line, h.offset, h.text, {m.pattern: dict(m.captures) for m in h.matches}, h.openers) for h in got.hits]
@@ -110,7 +110,7 @@ def test_it_finds_what_a_plain_reading_finds(data: bytes) -> None:
 
 
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=80).map(b"".join), st.integers(1, 700), st.integers(1, 300))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_neither_chunks_nor_the_engine_change_anything(data: bytes, chunk: int, most: int) -> None:
     """Tiny limits, so that caps, long lines, samples and surroundings all cross the cuts."""
     small = Limits(first=2, last=2, head=64, tail=64, stride=100, sample=50, line=250)
@@ -125,7 +125,7 @@ PIECES = st.lists(st.sampled_from(FRAGMENTS), min_size=5, max_size=60).map(b"".j
 @given(
     st.lists(PIECES, min_size=1, max_size=4), st.integers(0, 90_000), st.integers(9_000, 40_000), st.integers(1, 60_000)
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_source_scanned_in_parts_is_the_same_source(pieces: list[bytes], giant: int, size: int, chunk: int) -> None:
     """Lines across the bounds, lines longer than parts, parts without a line of their own, caps that only the whole
     reaches; without trust, which each part begins anew (see `tally`)."""
@@ -143,7 +143,7 @@ def test_a_source_scanned_in_parts_is_the_same_source(pieces: list[bytes], giant
 
 
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=60).map(b"".join), st.integers(1, 100))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_surroundings_are_whole_lines_and_as_many_as_fit(data: bytes, chunk: int) -> None:
     reach = {"killed": (30, 40), "error": (0, 0), "loss": (80, 25), "ends": (2048, 2048), "opener": (0, 60)}
     for hit in run(data, chunk=chunk, limits=MANY).hits:

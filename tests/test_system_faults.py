@@ -222,7 +222,7 @@ def test_a_log_of_returns_has_lines(tmp_path: Path) -> None:
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.recursive(st.text() | st.none() | st.floats(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
 def test_no_value_of_a_json_text_controls_a_terminal(value: Any) -> None:
     """`jq -r` prints the content of a string, not its JSON form."""

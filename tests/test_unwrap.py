@@ -121,7 +121,7 @@ def test_nothing_in_a_log_is_a_mark() -> None:
     assert all("\x1b" not in line for _, line in shown(of_json({"msg": forged}, {"msg": "y"})) if line == "y")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(
         st.sampled_from(

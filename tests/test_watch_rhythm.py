@@ -85,14 +85,14 @@ def test_a_run_that_moves_again_is_moving_and_its_quiet_is_remembered() -> None:
     assert rhythm.patience("") == pytest.approx(1.5 * 152)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(gaps=st.lists(st.integers(1, 59), min_size=1, max_size=60), factor=st.floats(1, 10))
 def test_a_run_never_quiet_for_longer_than_the_patience_never_hangs(gaps: list[int], factor: float) -> None:
     steps = [sum(gaps[: n + 1]) for n in range(len(gaps))]
     assert still(steps, steps[-1] + 1, settings=Settings(factor=factor)) is None
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(gaps=st.lists(st.integers(1, 300), min_size=1, max_size=40), phase=st.sampled_from(["", "data"]))
 def test_a_dead_run_is_called_still_in_the_end(gaps: list[int], phase: str) -> None:
     steps = {sum(gaps[: n + 1]) for n in range(len(gaps))}

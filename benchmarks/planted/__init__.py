@@ -4,8 +4,8 @@
 
 Nothing here comes from the rules of `postmortem.privacy`: a form says what the issuer documents (prefix,
 length, alphabet), a surrounding is a line as a tool prints it. Of the surroundings of each kind every third
-was *unseen*: no rule was tried on it before the rules were finished, nor on those of `later`. No secret here
-was ever valid.
+was *unseen*: no rule was tried on it before the rules were finished, nor on those of `later` and `dumped`.
+No secret here was ever valid.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from planted.bare import BARE, BARE_IN
+from planted.dumped import DUMPED, DUMPED_LATER, FRESH
 from planted.later import LATER
 from planted.named import NAMED
 from planted.several_lines import MANY_LINES
 
-KINDS = sorted([*BARE, *NAMED, *LATER, *MANY_LINES])
+AFTER = LATER | DUMPED | DUMPED_LATER | FRESH  # written after the rules
+KINDS = sorted([*BARE, *NAMED, *AFTER, *MANY_LINES])
 
 
 class Plant(NamedTuple):
@@ -43,10 +45,10 @@ def _told(kind: str, r: random.Random) -> Plant:
 
 
 def _filled(kind: str, r: random.Random) -> Plant:
-    make, surroundings = (BARE[kind], BARE_IN) if kind in BARE else (NAMED | LATER)[kind]
+    make, surroundings = (BARE[kind], BARE_IN) if kind in BARE else (NAMED | AFTER)[kind]
     place = r.randrange(len(surroundings))
     secret = make(r)
-    unseen = place % 3 == 2 or kind in LATER
+    unseen = place % 3 == 2 or kind in AFTER
     return Plant(kind, secret, surroundings[place].replace("{}", secret), unseen)
 
 

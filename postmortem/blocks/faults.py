@@ -80,7 +80,7 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
         return
     text_removed = _TEXT.sub(" ", body[:4000])  # `Input/output error` is no level
     loud = _REGEXES["of-tool"].match(body) or _REGEXES["loud"].search(text_removed)
-    if loud and not _REGEXES["again"].search(body) and (found := read(body)) is not None:
+    if loud and not _REGEXES["remark"].search(body) and (found := read(body)) is not None:
         yield excerpt.event("fault", excerpt.first, fields=fields_of(found))
 
 

@@ -167,12 +167,11 @@ def _check(
 
 
 def _read(paths: list[str], chosen: dict[str, Any], engine: Any, quiet: bool) -> Any:
+    process.tune()  # before the imports, which make many objects
     from postmortem import input as collect
     from postmortem.analyze import Options
     from postmortem.analyze import analyze as read
-    from postmortem.system import pool
 
-    pool.tune()
     if collect.is_typed(paths):
         output.say("reading standard input; Ctrl-D ends it")
     with output.progress_bar(quiet) as progress:

@@ -19,6 +19,7 @@ from postmortem.model.vocabulary import OF_PEERS
 
 Place = tuple[str, int | None]  # file and line
 Told = Callable[[Event], tuple[int | None, object]]
+BELOW = range(1, 5)  # how far a line of a message is below the first
 UNIQUE = 24  # characters of a message that two ranks do not print by chance
 
 
@@ -29,8 +30,11 @@ def owners(events: Sequence[Event], told: Told, library: Library) -> Mapping[Pla
     orphans: dict[str, list[Place]] = defaultdict(list)
     messages: dict[str, str] = {}
     named: set[int] = set()
+    named_below = [e for e in events if e.pattern in library.telling("raiser") and "rank" in e.fields]
+    own: dict[Place, int] = {(e.where.source, e.line - n): e.fields["rank"] for e in named_below for n in BELOW}
     for e in filter(_raised, events):
-        rank, place = told(e)[0], e.place
+        place = e.place
+        rank = own.get(place) if (stated := told(e)[0]) is None else stated
         if rank is not None:
             named.add(rank)
         elif place not in gone:
@@ -38,11 +42,11 @@ def owners(events: Sequence[Event], told: Told, library: Library) -> Mapping[Pla
             orphans[form].append(place)
             messages[form] = e.fields.get("message", "").strip()[:400]
     if not orphans:
-        return {}
+        return own
     found = _repeated_with_a_rank(events, messages, told)
     left = {form: places for form, places in orphans.items() if form not in found}
-    out = {place: rank for form, rank in found.items() for place in orphans[form]}
-    return out | _by_the_list(_exit_codes(events, library), left, (named - waited) | set(found.values()), waited)
+    own |= {place: rank for form, rank in found.items() for place in orphans[form]}
+    return own | _by_the_list(_exit_codes(events, library), left, (named - waited) | set(found.values()), waited)
 
 
 def _raised(e: Event) -> bool:

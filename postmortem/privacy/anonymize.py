@@ -298,7 +298,7 @@ def _address(words: str) -> Any:
 def anonymized(incident: Any, names: Anonymizer | None = None) -> Any:
     """Return the incident with pseudonyms in its document and its timeline. `names` has their key afterwards."""
     names = names or Anonymizer()
-    learn(incident, names)
+    learn(incident.document, names, incident.timeline)
     document = names.document(incident.document)
     if incident.timeline is None:
         return replace(incident, document=document)
@@ -308,10 +308,8 @@ def anonymized(incident: Any, names: Anonymizer | None = None) -> Any:
     return replace(incident, document=document, timeline=rows)
 
 
-def learn(incident: Any, names: Anonymizer) -> None:
+def learn(document: Any, names: Anonymizer, timeline: Any = None) -> None:
     """Take the names of an incident's document and timeline."""
-    document = incident.document
-    timeline = incident.timeline
     hosts, texts = ([], []) if timeline is None else (used(timeline["host"]), used(timeline["text"]))
     sources = document.get("sources") or []
     for source in sources:

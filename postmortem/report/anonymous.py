@@ -26,7 +26,7 @@ def hidden_comparison(found: Any, incidents: Iterable[Any], key: Path | None = N
     """Return the comparison of these incidents without names: a host of both has one pseudonym."""
     names = Anonymizer()
     for incident in incidents:
-        learn(incident, names)
+        learn(incident.document, names, incident.timeline)
     names.learn(found)
     comparison = names.document(found)
     _finish(names, key, comparison["a"], comparison["b"])

@@ -162,7 +162,7 @@ def _names(case: Case, root: Claim, subject: str, ranks: tuple[int, ...], limit:
     many = len(ranks) > 1
     done = bool(ranks) and case.finished >= set(ranks) and end is not None and end.kind == "crash"
     return {
-        "who": subject or (f"A process on {root.hosts[0]}" if len(root.hosts) == 1 else "A process"),
+        "who": _killed(case, e, subject, ranks) or f"A process{f' on {root.hosts[0]}' if len(root.hosts) == 1 else ''}",
         "was": "were" if many else "was",
         "line": _quoted(e.fields.get("line", ""), limit, bare=False),
         "crash": _crash(e),
@@ -172,6 +172,13 @@ def _names(case: Case, root: Claim, subject: str, ranks: tuple[int, ...], limit:
         "comm": (e.fields.get("comm") or "process"),
         "pid": f", pid {e.fields['pid']}" if e.fields.get("pid") else "",
     }
+
+
+def _killed(case: Case, e: Event, subject: str, ranks: tuple[int, ...]) -> str:
+    """`A child process of rank 2`, where the kernel names the process that it killed, and the rank itself left later
+    with an exit code of its own."""
+    end = case.ends.get(ranks[0]) if len(ranks) == 1 and e.fields.get("comm") else None
+    return f"A child process of {inside(subject)}" if end is not None and end.kind == "own" else subject
 
 
 def _last_words(case: Case, root: Claim, ranks: tuple[int, ...]) -> str:
@@ -188,10 +195,12 @@ def _last_words(case: Case, root: Claim, ranks: tuple[int, ...]) -> str:
     works |= {x.place for x in case.of_kind("worked")}
     if len(ranks) == 1 and final is not None and final.place not in works:
         return f" after `{message(final.text)}`"
-    if said:
-        return f" (`{message(next(iter(said.values())).text)}`)"
-    heard = own and all(case.rank_of(x) is not None for x in case.of_kind("stack"))  # else one may be the reason
-    return " and printed no reason" if heard else ""
+    if quoted := next((text for e in said.values() if not _REGEXES["whole_line"].search(text := message(e.text))), ""):
+        return f" (`{quoted}`)"
+    # a stack or a line without a rank may be the reason
+    logs = {x.where.source for x in own}
+    beside = [*case.of_kind("stack"), *(x for log in logs for x in case.by_source[log])]
+    return " and printed no reason" if own and all(case.rank_of(x) is not None for x in beside) else ""
 
 
 def _subject(root: Claim, who: str) -> str:

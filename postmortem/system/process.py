@@ -140,13 +140,16 @@ def unsignaled_children() -> Iterator[None]:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Disable the search for cycles while millions of rows are made, which have none: up to half of the time."""
+    """Disable the search for cycles while millions of rows are made, which have none: up to half of the time.
+    Nor are they searched later in a process of ours (see `tune`)."""
     was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_on:
+            if _OURS:
+                gc.freeze()
             gc.enable()
 
 

@@ -127,7 +127,7 @@ def causes(draw: st.DrawFn) -> list[Claim]:
 
 
 @given(causes(), st.randoms())
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_the_order_does_not_depend_on_the_order_of_the_input(some: list[Claim], random: Any) -> None:
     shuffled = list(some)
     random.shuffle(shuffled)
@@ -135,7 +135,7 @@ def test_the_order_does_not_depend_on_the_order_of_the_input(some: list[Claim], 
 
 
 @given(causes())
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_each_cause_is_in_the_order_once_even_where_stamps_contradict_lines(some: list[Claim]) -> None:
     assert sum(len(c.events) for c in candidates(some)) == sum(len(c.events) for c in some)
 

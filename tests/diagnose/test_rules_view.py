@@ -77,7 +77,7 @@ def strata(draw: st.DrawFn) -> tuple[list[Role], list[Rule]]:
 
 
 @given(strata(), st.randoms())
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_the_order_of_rules_in_a_stratum_changes_nothing_and_parts_only_fall(
     made: tuple[list[Role], list[Rule]], random: object
 ) -> None:

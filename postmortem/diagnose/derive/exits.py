@@ -16,7 +16,7 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.wording import ranks_text
-from postmortem.formats.lineform import gist
+from postmortem.formats.lineform import message
 from postmortem.model import Event
 from postmortem.model.details import Details
 
@@ -128,7 +128,7 @@ def _with_error(case: Case, c: Claim, claims: Sequence[Claim]) -> Claim:
     if p is None or error is None:
         return c
     here = [x for x in claims if x.role == "symptom" and any(e.where == error.where for e in x.events)]
-    text = error.fields.get("line") or gist(error.text)
+    text = error.fields.get("line") or message(error.text)
     known = next((x.pattern.stands_for or x.pattern.category or "" for x in here), "")
     category = known or topics.of(text) or p.category
     if category in LOST_OTHERS:

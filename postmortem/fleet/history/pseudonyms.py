@@ -18,7 +18,7 @@ from typing import Any
 from postmortem.errors import HistoryError
 from postmortem.fleet.history.place import Place
 from postmortem.model.fingerprint import marked
-from postmortem.privacy.anonymize import Anonymizer
+from postmortem.privacy.anonymize import Anonymizer, learn
 
 VARIABLE = "POSTMORTEM_HISTORY_KEY"
 DIGITS = 10  # two of 10,000 hosts share a pseudonym in one fleet of 200
@@ -69,12 +69,7 @@ def _create(path: Path) -> None:
 
 def hidden(document: Any, names: Anonymizer) -> Any:
     """Return the document with pseudonyms. Its own fields suffice, since the store has no lines of logs."""
-    sources = document.get("sources") or []
-    for source in sources:
-        names.learn(source)
-    names.learn(document)
-    names.learn_paths(str(source.get("path") or "") for source in sources)
-    names.document(document)  # a first pass for names in paths and URLs, which an earlier line may hold bare
+    learn(document, names)
     cleaned = names.document(document)
     cause, _, mark = str(document.get("fingerprint") or "").partition("-")
     if mark:  # the hash of a host name can be reversed by trying all names
