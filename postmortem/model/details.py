@@ -156,6 +156,7 @@ class Worked(TypedDict, total=False):
     by: str  # count, loss, answer, up, result, rounds
     last_word: bool
     full: bool  # the count reached its total
+    since: int  # the line since which the count grew again and again
     first: bool
     last: bool
     milestone: bool
