@@ -39,8 +39,7 @@ def went_on(view: View) -> Iterator[Defeat]:
         anyone = claim.pattern.survivable == "anyone"
         rank = None if anyone else _rank_that_continues(view.case, claim)
         later = _sign_of_work(view.case, claim.event, rank)
-        tried = anyone or _is_tried_again(claim.event)
-        if claim.role == "symptom" and not tried and later is not None and not _far_below(later, claim.event):
+        if claim.role == "symptom" and not anyone and later is not None and _is_too_near(later, claim.event):
             continue
         if later is not None and (rank is not None or anyone or not _ended_a_rank(view.case, claim.event)):
             yield Defeat(at, "context", f"the rank continued: `{cut(later.text.strip(), 80)}` at {later.where}")
@@ -125,6 +124,10 @@ def _is_tried_again(e: Event) -> bool:
 def _far_below(x: Event, e: Event) -> bool:
     """Whether it is a server's answer, or progress that cannot be another rank's last step: a count grew repeatedly."""
     return x.fields.get("by") == "answer" or x.line - e.line >= FAR or x.fields.get("since", 0) > e.end
+
+
+def _is_too_near(x: Event, e: Event) -> bool:
+    return not (_far_below(x, e) or _is_tried_again(e))
 
 
 def _prints_such(case: Case, e: Event) -> bool:

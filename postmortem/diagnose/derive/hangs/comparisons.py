@@ -202,9 +202,8 @@ def silence(table: Table) -> Claim | None:
         return None
     others, rows = ranks_text(table.complaining), [table.rows.get(r) or Row(r) for r in suspects]
     mismatch = any(c.pattern.category == "collective-mismatch" for c in table.claims)
-    if not table.waiting and not mismatch:  # a lost rank had ended before the launcher stopped the others
-        ended = [row for row in rows if not row.stopped]
-        return _vanished(table, ended, f"{others} lost the connection") if ended else None
+    if not table.waiting and not mismatch:
+        return _vanished(table, rows, f"{others} lost the connection")
     proof = [row.stack or row.last for row in rows] + [table.rows[r].proof for r in table.complaining]
     because = f"{others} reported an error, {ranks_text(suspects)} did not"
     if rows[0].stack:
@@ -215,7 +214,11 @@ def silence(table: Table) -> Claim | None:
 
 
 def _vanished(table: Table, rows: Sequence[Row], effect: str) -> Claim | None:
-    """Silent ranks that the others lost, with the last line of a single one."""
+    """Silent ranks that the others lost, with the last line of a single one. They had ended before the launcher stopped
+    the others."""
+    rows = [row for row in rows if not row.stopped]
+    if not rows:
+        return None
     ranks = [row.rank for row in rows]
     proof = [row.last for row in rows] + [table.rows[r].lost for r in table.complaining]
     error = _last_error(rows[0]) if len(rows) == 1 else None
