@@ -129,17 +129,16 @@ def categories(values: Sequence[str | None], known: Sequence[str], ordered: bool
 
 def to_events(frame: pd.DataFrame, extras: Extras) -> list[Event]:
     """Return typed rows of a frame, in its order."""
-    known: dict[float, float] = {}
+    once = dict[float, float]().setdefault
     parts = (frame.iloc[at : at + PART] for at in range(0, len(frame), PART))
-    return [event for part in parts for event in _typed(part, extras, known)]
+    return [event for part in parts for event in _typed(part, extras, once)]
 
 
-def _typed(frame: pd.DataFrame, extras: Extras, known: dict[float, float]) -> Iterator[Event]:
+def _typed(frame: pd.DataFrame, extras: Extras, once: Callable[[float, float], float]) -> Iterator[Event]:
     columns: dict[str, Iterable[Any]] = {name: plain(frame[name]) for name in COLUMNS}
     columns["where"] = map(where_of, zip(*(columns[name] for name in _ADDRESS), strict=True))
     columns["at"], columns["time"] = columns["time"], columns["stamp"]
-    for name, values in (("at_sigma", columns["sigma"]), ("sigma", columns["resolution"])):
-        columns[name] = [*map(known.setdefault, values, values)]
+    columns["at_sigma"], columns["sigma"] = columns["sigma"], map(once, columns["resolution"], columns["resolution"])
     none = Extra()
     own = [extras.get(i, none) for i in frame.index.tolist()]
     columns |= {name: map(itemgetter(at), own) for at, name in enumerate(Extra._fields)}
