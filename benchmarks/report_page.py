@@ -86,7 +86,8 @@ def job(ranks: int, events: int) -> Case:
             rows.append((moment, 0.5, host(rank), rank, "timeout", "error", delayed, text, source, steps + 40, "naive"))
     kill, oom = "Memory cgroup out of memory: Killed process 29502 (python3)", "kernel-oom-killed-process"
     rows.append((ZERO, 0.4, host(CULPRIT), None, "kill", "fatal", oom, kill, f"{host(CULPRIT)}/dmesg.txt", 81, "boot"))
-    return Case(document(ranks, rows), of_columns(dict(zip(COLUMNS, zip(*rows, strict=True), strict=True)), len(rows)))
+    columns = dict(zip(COLUMNS, zip(*rows, strict=True), strict=True))
+    return Case(document(ranks, rows), of_columns(columns.get, len(rows)))
 
 
 def document(ranks: int, rows: list[tuple[Any, ...]]) -> dict[str, Any]:

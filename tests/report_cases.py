@@ -44,7 +44,7 @@ def load(name: str) -> Case:
 
 
 def framed(rows: Sequence[Sequence[Any]]) -> pd.DataFrame:
-    return of_columns(dict(zip(COLUMNS, zip(*rows, strict=True), strict=False)), len(rows))
+    return of_columns(dict(zip(COLUMNS, zip(*rows, strict=True), strict=False)).get, len(rows))
 
 
 def poisoned(text: str) -> Case:

@@ -8,9 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -49,16 +47,24 @@ def calm(logs: Any) -> Incident:
 
 
 def test_the_document_does_not_depend_on_the_workers(logs: Any, calm: Incident) -> None:
-    """One process, two, threads behind an executor: the same bytes."""
-    one = text(calm)
+    """One process, two, threads behind an executor: the same bytes, and the planted failure."""
+    one, verdict = text(calm), calm.document["verdict"]
+    assert (verdict["pattern"], verdict["culprit"]["ranks"]) == ("kernel-oom-killed-process", [logs.culprit])
     assert text(read(logs.folder, workers=2)) == one
     with ThreadPoolExecutor(3) as threads:
         assert text(read(logs.folder, executor=threads)) == one
 
 
-def test_the_planted_failure_is_found(logs: Any, calm: Incident) -> None:
-    verdict = calm.document["verdict"]
-    assert (verdict["pattern"], verdict["culprit"]["ranks"]) == ("kernel-oom-killed-process", [logs.culprit])
+def test_one_odd_rank_among_a_thousand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines of one shape are parsed once, and events come in columns: the document is that of lines read each in full."""
+    corpus.make(tmp_path, ranks=1024, size=1 << 10, seed=9)
+    with (tmp_path / "node-0064" / "rank519.log").open("a") as log:
+        log.write("2026-11-20 05:12:07,100 INFO [rank519] train: loss is nan\n")
+    shared = read(tmp_path, workers=2)
+    assert shared.timeline["text"].astype(str).str.endswith("loss is nan").any()
+    for name in ("model.digits", "formats.envelope", "blocks.signs"):
+        monkeypatch.setattr(f"postmortem.{name}.LONG", 0)
+    assert text(read(tmp_path, workers=1)) == text(shared)
 
 
 def test_compressed_logs_give_the_same_verdict(logs: Any, calm: Incident, tmp_path: Path) -> None:
@@ -79,10 +85,8 @@ def test_compressed_logs_give_the_same_verdict(logs: Any, calm: Incident, tmp_pa
 
 def test_a_flood_changes_no_verdict(logs: Any, calm: Incident, tmp_path: Path) -> None:
     """The first and last hits of a pattern are reported: a thousand warnings between them hide nothing."""
-    flood = (
-        b"[W1120 05:00:00.000000000 socket.cpp:460] [c10d] The client socket has failed to connect to [node-0000]:29500 (errno: 110)\n"
-        * 1_000
-    )
+    failed = b"[c10d] The client socket has failed to connect to [node-0000]:29500 (errno: 110)\n"
+    flood = b"[W1120 05:00:00.000000000 socket.cpp:460] %b" % failed * 1_000
     for path in (p for p in logs.folder.rglob("*") if p.is_file()):
         target = tmp_path / path.relative_to(logs.folder)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -160,12 +164,8 @@ def test_ctrl_c_gives_a_partial_report_that_begins_with_the_loss(logs: Any, work
 def test_deadly_logs_are_named_and_the_verdict_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = corpus.make(tmp_path, ranks=96, size=8 << 10, seed=9, every=200)
     calm = read(tmp_path, workers=1).document["verdict"]
-    deadly = {
-        "kill": "died (SIGKILL)",
-        "fault": "died (SIGSEGV)",
-        "hang": "took too long",
-        "starve": "ran out of memory",
-    }
+    ends = ("died (SIGKILL)", "died (SIGSEGV)", "took too long", "ran out of memory")
+    deadly = dict(zip(("kill", "fault", "hang", "starve"), ends, strict=True))
     for kind in deadly:
         (tmp_path / f"{kind}-0.log").write_text("step 1\n" * 200)
     monkeypatch.setattr(pool, "DEADLINE", 10.0)
@@ -187,12 +187,10 @@ def test_a_page_of_two_thousand_ranks_can_be_mailed(tmp_path: Path) -> None:
     assert len(incident.document["ranks"]) == 2000 and "500 of 2,000 ranks" in page
 
 
-@contextmanager
-def cluster() -> Iterator[Any]:
+def cluster() -> Any:
     from distributed import LocalCluster
 
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as made:
-        yield made
+    return LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None)
 
 
 @pytest.mark.slow

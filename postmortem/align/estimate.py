@@ -20,6 +20,8 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from postmortem.align import place, zones
 from postmortem.align.owners import ClockId, Owners, is_kernel, rows_of
 from postmortem.align.place import Correction, Pieces
@@ -90,9 +92,10 @@ def began_to_wait(events: Iterable[Event]) -> Iterator[Event]:
     seen: set[tuple[object, ...]] = set()
     for e in events:
         waited, number = e.fields.get("ran_ms"), e.fields.get("seq")
+        if waited is None or e.time is None or e.rank is None or number is None:
+            continue
         family = f"once entered collective {number} of {e.fields.get('pg') or 'its group'}"
-        key = (e.where.source, e.rank, family)
-        if waited is None or e.time is None or e.rank is None or number is None or key in seen:
+        if (key := (e.where.source, e.rank, family)) in seen:
             continue
         seen.add(key)
         began = e.time - waited / 1000
@@ -182,7 +185,8 @@ def _beside(rows: Estimates, found: Estimates, spans: Spans, how: str) -> Estima
 
 def _corrected(estimates: Estimates, spans: Spans) -> list[float]:
     """The corrected times of the first and the last line of each clock."""
-    return [e.pieces.one("", None, t, 0.0)[0] for c, e in estimates.items() for t in spans[c]]
+    ends = (e.pieces.apply(["", ""], [None, None], np.array(spans[c]), np.zeros(2))[0] for c, e in estimates.items())
+    return [t for both in ends for t in both.tolist()]
 
 
 def _believable(clock: ClockId, consensus: Consensus, how: str) -> bool:

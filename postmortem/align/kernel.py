@@ -69,7 +69,10 @@ def bridges(kernels: Kernels, events: Sequence[Event], owners: Owners, place: Pl
     for clock, members in kernels.items():
         for e in members:
             lines[clock].setdefault(body(e.text), e.time or 0.0)
-    ends, lasts, doubts = _ends(events, owners, place)
+    killed = {e.fields.get("pid", e.pid) for members in kernels.values() for e in members}
+    hosts = {clock.host for clock in kernels}
+    near = [e for e in events if (who := _ended(e)) is None or who in killed or owners.host(e) in hosts]
+    ends, lasts, doubts = _ends(near, owners, place)
     windows = _windows(kernels, ends, lasts)
     found: dict[ClockId, Bridge] = {}
     for kind in ("absolute", "naive", "boot"):

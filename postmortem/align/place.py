@@ -70,9 +70,10 @@ class Correction(NamedTuple):
         if len(self.bends[0]) < 2:
             return 0.0, 0.0
         at, extra, var = (np.array(knots) for knots in self.bends)
-        i = np.clip(np.searchsorted(at, moment), 1, len(at) - 1) - 1
+        i = np.searchsorted(at[1:-1], moment)
         share = (moment - at[i]) / (at[i + 1] - at[i])
-        return extra[i] + share * np.diff(extra)[i], var[i] + np.clip(share, 0.0, 1.0) * np.diff(var)[i]
+        within = np.minimum(np.maximum(share, 0.0), 1.0)
+        return extra[i] + share * (extra[i + 1] - extra[i]), var[i] + within * (var[i + 1] - var[i])
 
 
 def regauged(c: Correction, shift: float, rate: float) -> Correction:
@@ -203,11 +204,12 @@ def _fitting(events: Sequence[Event], at: Sequence[float], known: Mapping[Line, 
 
 def _fill_gaps(sources: Sequence[str], lines: Sequence[int | None], stamped: Array, at: Array, sigma: Array) -> None:
     """Give events without a stamp the time of their line's other event, or the interval between their neighbors."""
-    lacking = {sources[i] for i in np.flatnonzero(np.isnan(at)).tolist()}
+    missing = np.isnan(at).tolist()
+    lacking = {source for source, unknown in zip(sources, missing, strict=True) if unknown}
     by_source: dict[str, list[tuple[int, bool, int]]] = defaultdict(list)
-    for i, (source, line) in enumerate(zip(sources, lines, strict=True)):
+    for i, (source, line, unknown) in enumerate(zip(sources, lines, missing, strict=True)):
         if source in lacking and line is not None:
-            by_source[source].append((line, bool(np.isnan(at[i])), i))
+            by_source[source].append((line, unknown, i))
     for rows in by_source.values():
         before: Moment | None = None
         waiting: list[int] = []

@@ -16,8 +16,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, lru_cache
-from itertools import chain, islice, pairwise
+from functools import cached_property, lru_cache, reduce
+from itertools import islice, pairwise
+from operator import or_
 
 from postmortem import scan
 from postmortem.blocks import counters, identities
@@ -325,16 +326,12 @@ class Marks:
 
     def picked(self) -> set[int]:
         """The offsets of the first and the last lines of each kind."""
-        if not self.places:
-            return set()
-        by_mark = dict[int, list[int]]()
-        for place in self.places:
-            by_mark.setdefault(place & NUMBER, []).append(place >> SHIFT)
         found: set[int] = set()
+        seen = reduce(or_, self.places, 0)
         for mark, first, last in PICKED:
-            marked = sorted(chain.from_iterable(places for marks, places in by_mark.items() if marks & mark))
-            if marked:
-                found.update(self._starts(marked, first), self._starts(reversed(marked), last))
+            if seen & mark:
+                found.update(self._starts((place >> SHIFT for place in self.places if place & mark), first))
+                found.update(self._starts((place >> SHIFT for place in reversed(self.places) if place & mark), last))
         return found
 
     def _starts(self, places: Iterable[int], most: int) -> dict[int, None]:
@@ -353,7 +350,8 @@ def _places(data: bytes, left_out: int) -> list[int]:
         return [at << SHIFT | ALL for at in _starts(data)]
     gates = [(mark, gate) for mark, gate in _GATES if mark & ~left_out]
     engine = scan.own_engine((__name__, left_out), lambda: [Signature(f":{n}", g) for n, (_, g) in enumerate(gates)])
-    return [(key >> SHIFT) - 1 << SHIFT | gates[key & NUMBER][0] for key in engine.find(data)]
+    place = [mark - n - (1 << SHIFT) for n, (mark, _) in enumerate(gates)]  # of the line's end -> of a byte, marked
+    return [key + place[key & NUMBER] for key in engine.find(data)]
 
 
 def _starts(data: bytes) -> Iterator[int]:

@@ -113,13 +113,13 @@ def _with_events(row: Process, events: Sequence[Event], registry: Registry) -> P
 def _known(row: Process, events: Sequence[Event], registry: Registry) -> dict[str, Known]:
     """The best event for each identity cell."""
     known: dict[str, Known] = {}
+    best = {cell: -1 for cell in ("rank", "host", "pid") if getattr(row, cell) is not None}
     for e in events:
         strength = registry.identify(e)[1]
-        of_pid = row.pid in (e.pid, e.fields.get("pid"))
-        for cell, fits in (("rank", True), ("host", e.host == row.host), ("pid", of_pid)):
-            best = known.get(cell)
-            if fits and getattr(row, cell) is not None and (best is None or best.strength < strength):
-                known[cell] = Known(strength, e)
+        for cell, least in best.items():
+            of_pid = cell != "pid" or row.pid in (e.pid, e.fields.get("pid"))
+            if strength > least and of_pid and (cell != "host" or e.host == row.host):
+                best[cell], known[cell] = strength, Known(strength, e)
     return known
 
 

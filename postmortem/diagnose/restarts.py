@@ -84,7 +84,8 @@ def _cuts(own: Sequence[Event], library: Library) -> list[int]:
         return requeued
     own = _without_end_reports(own, library)
     blocks = [e.end for e in own if e.kind in ("exception", "exit")]
-    deaths = [e for e in own if e.pattern in library.telling("death") - stops]
+    deadly = library.telling("death") - stops
+    deaths = [e for e in own if e.pattern in deadly]
     if deaths:
         begun = sorted(filter(_begins, own), key=lambda e: e.line)
         starts = (_birth(begun, e) + _next_report(e, deaths) + _next_launch(own, e, deaths) for e in deaths)

@@ -145,7 +145,7 @@ def _lines(text: str, most: int = -1) -> list[str]:
 
 def _framer(text: str) -> Framer | None:
     start = text.lstrip()[:1]
-    lines = _lines(text, 2 * SOME)[:SOME]
+    lines = _lines(text, SOME + FIRST)[:SOME]
     if len(lines) < 2 and start not in ("{", "["):
         return None
     framer: Framer | None = None

@@ -16,15 +16,15 @@ document's `processes`.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from postmortem.model import Event, Where
+from postmortem.model import Event, event_of, where_of
 from postmortem.model.details import Details
 from postmortem.model.digits import number
 from postmortem.model.vocabulary import SEVERITIES
@@ -37,6 +37,7 @@ COLUMNS = (
     "stamp", "resolution", "file_line", "gpu", "run", "speaker", "source_kind",
 )  # fmt: skip
 LARGEST = 2**63 - 1  # of Int64
+PART = 1 << 15  # rows that are made typed together, because all their columns take twice the memory of the rows
 NORMAL_95 = 1.96  # standard deviations on either side of an interval of 95 %
 _PLAIN = {name: Event._fields.index(name) for name in COLUMNS if name in Event._fields} | {
     "time": Event._fields.index("at"),
@@ -59,29 +60,33 @@ Extras = Mapping[int, Extra]  # by event_id; events with no such part are left o
 
 
 def of_events(events: Sequence[Event]) -> tuple[pd.DataFrame, dict[int, Extra]]:
-    """Return the frame of these events, in their order, and their extras. The columns are made one by one:
-    `zip(*events)` makes the garbage collector look at all of them repeatedly."""
-    columns: dict[str, Sequence[Any]] = {name: [*map(itemgetter(at), events)] for name, at in _PLAIN.items()}
-    where = [e.where for e in events]
-    columns |= {name: [*map(itemgetter(at), where)] for at, name in enumerate(("source", *_LINES))}
-    columns["local_rank"] = [number(e.fields.get("local_rank")) if e.fields else None for e in events]
+    """Return the frame of these events, in their order, and their extras."""
     extras = {
         i: Extra(e.fields, e.context, e.before) for i, e in enumerate(events) if e.fields or e.context or e.before
     }
-    return of_columns(columns, len(events)), extras
+    return of_columns(partial(_column, events), len(events)), extras
 
 
 _LINES = ("line", "end_line", "file_line")
+_ADDRESS = ("source", *_LINES)
 
 
-def of_columns(columns: Mapping[str, Sequence[Any]], length: int) -> pd.DataFrame:
-    """Return a frame with all COLUMNS; those not given are missing in each row."""
-    made: dict[str, Any] = {}
+def _column(events: Sequence[Event], name: str) -> Sequence[Any] | None:
+    if name in _ADDRESS:
+        return [*map(itemgetter(_ADDRESS.index(name)), map(attrgetter("where"), events))]
+    if name == "local_rank":
+        return [number(e.fields.get("local_rank")) if e.fields else None for e in events]
+    return [*map(itemgetter(_PLAIN[name]), events)] if name in _PLAIN else None
+
+
+def of_columns(column: Callable[[str], Sequence[Any] | None], length: int) -> pd.DataFrame:
+    """Return a frame with all COLUMNS, of which `column` returns the values; None where they are missing. They are
+    made one by one: Python's values of all take more memory than the frame."""
     nothing: list[None] = [None] * length
+    made: dict[str, Any] = {}
     for name in COLUMNS:
-        values = columns.get(name, nothing)
         make = seconds if name in SECONDS else integers if name in NUMBERS else partial(_words, name)
-        made[name] = make(values)
+        made[name] = make(column(name) or nothing)
     rows = pd.DataFrame(made, index=pd.RangeIndex(length, name="event_id"), copy=False)
     bound(rows)
     return rows
@@ -124,14 +129,20 @@ def categories(values: Sequence[str | None], known: Sequence[str], ordered: bool
 
 def to_events(frame: pd.DataFrame, extras: Extras) -> list[Event]:
     """Return typed rows of a frame, in its order."""
-    columns = {name: plain(frame[name]) for name in COLUMNS}
-    columns["where"] = [*map(Where, *(columns[name] for name in ("source", *_LINES)))]
+    once = dict[float, float]().setdefault
+    parts = (frame.iloc[at : at + PART] for at in range(0, len(frame), PART))
+    return [event for part in parts for event in _typed(part, extras, once)]
+
+
+def _typed(frame: pd.DataFrame, extras: Extras, once: Callable[[float, float], float]) -> Iterator[Event]:
+    columns: dict[str, Iterable[Any]] = {name: plain(frame[name]) for name in COLUMNS}
+    columns["where"] = map(where_of, zip(*(columns[name] for name in _ADDRESS), strict=True))
     columns["at"], columns["time"] = columns["time"], columns["stamp"]
-    columns["at_sigma"], columns["sigma"] = columns["sigma"], columns["resolution"]
+    columns["at_sigma"], columns["sigma"] = columns["sigma"], map(once, columns["resolution"], columns["resolution"])
     none = Extra()
     own = [extras.get(i, none) for i in frame.index.tolist()]
-    columns |= {name: [*map(itemgetter(at), own)] for at, name in enumerate(Extra._fields)}
-    return [*map(Event, *(columns[name] for name in Event._fields))]
+    columns |= {name: map(itemgetter(at), own) for at, name in enumerate(Extra._fields)}
+    return map(event_of, zip(*(columns[name] for name in Event._fields), strict=True))
 
 
 def plain(column: pd.Series[Any]) -> list[Any]:

@@ -28,6 +28,7 @@ from postmortem.formats import unwrap
 from postmortem.input import Container
 from postmortem.library import Library, load
 from postmortem.model import Event, Scanned, Skip, Source
+from postmortem.reading.columns import Results
 from postmortem.system import pool
 from postmortem.system.process import OutOfTime, bounded
 
@@ -196,7 +197,7 @@ def read_bundle(jobs: tuple[Job, ...]) -> list[Read | Scanned]:
             f"{platform.node()}, a worker, has other patterns than this machine",
             "install the same version of postmortem on both",
         )
-    return [_read(job) for job in jobs]
+    return Results(map(_read, jobs))
 
 
 def _read(job: Job) -> Read | Scanned:

@@ -80,7 +80,7 @@ def _of_evidence(document: view.Document) -> pd.DataFrame:
     cited = enumerate(view.rows(verdict.get("evidence")))
     rows = [_from_evidence(item, severities[min(place, len(severities) - 1)]) for place, item in cited]
     columns = dict(zip(Row._fields, zip(*rows, strict=True), strict=True)) if rows else {}
-    return _redacted(of_columns(columns, len(rows)).sort_values("time", kind="stable"))
+    return _redacted(of_columns(columns.get, len(rows)).sort_values("time", kind="stable"))
 
 
 def _redacted(rows: pd.DataFrame) -> pd.DataFrame:

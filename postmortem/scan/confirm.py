@@ -29,7 +29,8 @@ class Confirm:
         if (self.gave_up or engine.tired) and self._left_out(number, text):
             return None
         try:
-            return engine.search(number, text, start)
+            found: regex.Match[bytes] | None = engine.search(number, text, start)  # or one of re, which is used alike
+            return found
         except TimeoutError:
             name = engine.signatures[number].id
             self.gave_up.add(name)
