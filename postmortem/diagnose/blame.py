@@ -21,7 +21,7 @@ from postmortem.diagnose.same import same_host
 from postmortem.diagnose.wording import listed, ranks_text
 from postmortem.formats.lineform import gist
 from postmortem.model.digits import number
-from postmortem.model.vocabulary import OF_THE_GROUP
+from postmortem.model.vocabulary import OF_PEERS, OF_THE_GROUP
 
 MOST_GPUS = 16  # on one host
 Ranks = tuple[int, ...]
@@ -45,8 +45,8 @@ def _by_other_lines(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
         return _other_model(root)
     if category == "host-oom" and entity in ("host", "pid", "job"):
         return _out_of_memory(case, root, claims)
-    if entity == "job" and category == "resource-limit":
-        return _of_category([c for c in claims if c.pattern.derived], category)
+    if entity == "job":
+        return _of_a_job(case, root, claims)
     if entity in ("rank", "missing-ranks"):  # a complaint whose line names them
         return _ranks(c for c in claims if c.event is root.event and c.pattern.id == root.pattern.id)
     return _of_nameless_error(case, root, claims) if entity == "self" else ()
@@ -61,6 +61,19 @@ def _of_nameless_error(case: Case, root: Claim, claims: Sequence[Claim]) -> Rank
     if len(parents) == 1:
         return tuple(parents)
     return next((ranks for way in WAYS[:3] if (ranks := way(case, root, claims))), ())
+
+
+def _of_a_job(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The ranks at a limit; the only rank that raised KeyboardInterrupt, where others lost it: Ctrl-C at a terminal
+    interrupts all of them."""
+    if root.pattern.category == "resource-limit":
+        return _of_category([c for c in claims if c.pattern.derived], root.pattern.category)
+    if not root.event.fields.get("excepthook") or case.telling("stop"):
+        return ()
+    ranks = case.ranks_of(e for c in claims if c.pattern.id == root.pattern.id for e in c.events)
+    peers = [c for c in claims if (c.pattern.category or c.pattern.stands_for) in OF_PEERS]
+    lost = case.ranks_of(e for c in peers for e in c.events) - ranks
+    return tuple(ranks) if len(ranks) == 1 and lost else ()
 
 
 def _of_category(claims: Iterable[Claim], category: str | None) -> Ranks:

@@ -18,6 +18,7 @@ from postmortem.diagnose.derive.hangs.rank_rows import odd_one_out
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
+from postmortem.model.details import Row
 from postmortem.model.digits import whole
 from postmortem.system import forms
 
@@ -37,10 +38,10 @@ class Odd:
 
 def odd(e: Event) -> Odd | None:
     """The odd ranks by an exception's list; None where it has none, or no majority."""
-    rows = e.fields.get("table")
     if e.fields.get("wrapper"):
         return None
-    if not rows:
+    rows = e.fields.get("table") or _in_a_line(e)
+    if len(rows) <= 2:
         return _named(e)
     groups = grouped((value, rank) for rank, value, *_ in rows)
     ranks, majority = odd_one_out(groups)
@@ -49,6 +50,12 @@ def odd(e: Event) -> Odd | None:
     usual = max(groups, key=lambda value: len(groups[value]))
     first = next(row for row in rows if row[0] in ranks)
     return Odd(tuple(sorted(ranks)), first, usual, all(_REGEXES["size"].match(value) for value in groups))
+
+
+def _in_a_line(e: Event) -> Sequence[Row]:
+    """The same rows as of a table, in the message: `configs differ: rank 0=eb6b, rank 1=4285, rank 2=eb6b`."""
+    found = _REGEXES["rank-value"].finditer(e.fields.get("message", "")[:MOST])
+    return [(whole(m["rank"]), m["value"], e.line, e.where.file_line, e.text) for m in found]
 
 
 def _named(e: Event) -> Odd | None:
