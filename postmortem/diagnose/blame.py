@@ -64,16 +64,18 @@ def _of_nameless_error(case: Case, root: Claim, claims: Sequence[Claim]) -> Rank
 
 
 def _of_a_job(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """The ranks at a limit; the only rank that raised KeyboardInterrupt, where others lost it: Ctrl-C at a terminal
-    interrupts all of them."""
+    """The ranks at a limit, or the one that was interrupted."""
     if root.pattern.category == "resource-limit":
         return _of_category([c for c in claims if c.pattern.derived], root.pattern.category)
-    if not root.event.fields.get("excepthook") or case.telling("stop"):
-        return ()
+    return _interrupted(case, root, claims) if root.event.fields.get("excepthook") else ()
+
+
+def _interrupted(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The only rank that raised KeyboardInterrupt, where others lost it: Ctrl-C at a terminal interrupts all of them."""
     ranks = case.ranks_of(e for c in claims if c.pattern.id == root.pattern.id for e in c.events)
-    peers = [c for c in claims if (c.pattern.category or c.pattern.stands_for) in OF_PEERS]
-    lost = case.ranks_of(e for c in peers for e in c.events) - ranks
-    return tuple(ranks) if len(ranks) == 1 and lost else ()
+    peers = (c for c in claims if (c.pattern.category or c.pattern.stands_for) in OF_PEERS)
+    others = case.ranks_of(e for c in peers for e in c.events) - ranks
+    return tuple(ranks) if len(ranks) == 1 and others and not case.telling("stop") else ()
 
 
 def _of_category(claims: Iterable[Claim], category: str | None) -> Ranks:
