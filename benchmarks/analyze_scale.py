@@ -6,7 +6,7 @@ long lines, compressed logs.
 Makes the logs (seeded, with truth), then runs in turn, each in a process of its own: the scan alone, the
 whole analysis with the HTML report, `rg -a -n -b --no-unicode -f GATES`, `wc -l`. Prints medians of paired
 ratios. `--scale 0.1` makes everything a tenth of the size. `--json FILE` writes the ratios and the goals, from
-which scripts/performance.py makes the table in docs/performance.md; `--patterns FILE` gives ripgrep these
+which scripts/reference.py makes the table in docs/performance.md; `--patterns FILE` gives ripgrep these
 expressions instead of our gates.
 """
 
