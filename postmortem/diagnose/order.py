@@ -45,13 +45,6 @@ def before(a: Claim, b: Claim) -> bool:
     return x.line + ONE_REPORT < y.line and not surely_before(b, a)
 
 
-def came_before(a: Event, b: Event) -> bool:
-    """Whether an event surely came before another: by its place in the same file, else by the clocks."""
-    if a.where.source == b.where.source:
-        return a.line < b.line
-    return _clearly_before(a, b)
-
-
 def _clearly_before(a: Event, b: Event) -> bool:
     gap = _gap(a, b)
     return gap is not None and gap > margin(a, b)

@@ -41,18 +41,6 @@ def test_what_a_rank_survived_was_handled() -> None:
     assert reduced(survived.went_on, raised(), events=[final_line(None, file="a.log")]) == {0: "context"}
 
 
-def test_a_rank_works_on_with_what_its_dead_thread_prepared() -> None:
-    thread = raised(rank=1, frames=(("threading.py", 1045, "_bootstrap_inner"), ("train.py", 7, "prefetch")))
-    waits = [claim(pattern("w", "hang", role="symptom", tells=("wait",)), event(rank=r), ranks=(r,)) for r in (0, 1)]
-    later = {"events": [worked(rank=1)], "ranks": (0, 1)}
-    assert reduced(survived.went_on, thread, waits[0], **later) == {}
-    assert (
-        reduced(survived.went_on, thread, **later)
-        == reduced(survived.went_on, thread, *waits, **later)
-        == {0: "context"}
-    )
-
-
 @pytest.mark.parametrize("c", [
     raised(role="symptom"), raised(p=pattern("nan", "numerics")),
     raised(p=pattern("kill", "host-oom", entity="pid")), raised(excepthook=True), raised(reported_by="agent"),

@@ -186,20 +186,11 @@ def _unasked(case: Case, end: Ending) -> bool:
     if end.code > 0 or report is None or case.telling("stop"):  # where the whole job was stopped, every rank was
         return False
     asks = case.telling("asks")
-    if not asks and report.fields.get("told_by") == "script":
-        return _before_all_others(case, end, report)
     asked = {e.fields.get("pid") for e in asks}
     complete = any(e.where.source == report.where.source for e in asks)  # another agent's log may lack its head
     stopped = [case.ends[r] for r in case.ended("stop")]
     others = [x.stated_by.pid for x in stopped if x.code < 0 and x.stated_by and x.stated_by.pid not in asked]
     return complete and report.pid is not None and others == [report.pid]
-
-
-def _before_all_others(case: Case, end: Ending, report: Event) -> bool:
-    """Whether a script that stops no rank reports this end by a signal before all others, which failed by themselves."""
-    others = [x for x in case.ends.values() if x is not end]
-    reports = [x.stated_by for x in others if x.kind == "own" and x.stated_by is not None]
-    return 0 < len(reports) == len(others) and all(order.came_before(report, other) for other in reports)
 
 
 def _forced(case: Case, end: Ending) -> bool:

@@ -34,7 +34,7 @@ def went_on(view: View) -> Iterator[Defeat]:
     """A rank without a reported end that worked or finished below its failure handled it."""
     guilty = any(c.role == "cause" for c in view.claims) or not all(map(view.case.unharmed, view.case.ends))
     for at, claim in view.numbered():
-        if not _may_be_handled(view.case, claim, guilty) or _ended_a_thread(view, claim):
+        if not _may_be_handled(view.case, claim, guilty):
             continue
         anyone = claim.pattern.survivable == "anyone"
         rank = None if anyone else _rank_that_continues(view.case, claim)
@@ -76,13 +76,6 @@ def _is_of_its_writer(claim: Claim, guilty: bool) -> bool:
 def _is_plain_complaint(claim: Claim) -> bool:
     """Whether it is a symptom that reports neither an end nor a wait until a timeout."""
     return claim.role == "symptom" and not any(map(claim.tells, ENDINGS))
-
-
-def _ended_a_thread(view: View, claim: Claim) -> bool:
-    """Whether an exception ended a thread of a rank for which others then waited until a timeout: the rank worked on
-    with what the thread had prepared."""
-    others = bool(view.waited and claim.ranks) and view.waited.isdisjoint(claim.ranks)
-    return others and _first_function(claim.event) == "_bootstrap_inner"
 
 
 def _rank_that_continues(case: Case, claim: Claim) -> int | None:

@@ -32,11 +32,6 @@ class View:
     claims: tuple[Claim, ...]
 
     @cached_property
-    def waited(self) -> set[int]:
-        """Ranks that waited until a timeout."""
-        return self.case.ranks_of(c.event for c in self.claims if c.tells("wait"))
-
-    @cached_property
     def by_role(self) -> Mapping[Role, Sequence[tuple[int, Claim]]]:
         return grouped((c.role, (n, c)) for n, c in enumerate(self.claims))
 
