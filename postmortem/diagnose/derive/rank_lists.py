@@ -33,6 +33,7 @@ class Odd:
     ranks: tuple[int, ...]
     row: tuple[int, str, int, int | None, str]  # rank, value, line, line of the file, text
     usual: str = ""
+    title: str = ""  # of a list in the message
     sizes: bool = False
 
 
@@ -49,7 +50,10 @@ def odd(e: Event) -> Odd | None:
         return None
     usual = max(groups, key=lambda value: len(groups[value]))
     first = next(row for row in rows if row[0] in ranks)
-    return Odd(tuple(sorted(ranks)), first, usual, all(_REGEXES["size"].match(value) for value in groups))
+    title = (
+        "" if e.fields.get("table") else _REGEXES["rank-value"].split(e.fields["message"], maxsplit=1)[0].strip(" :(-")
+    )
+    return Odd(tuple(sorted(ranks)), first, usual, title, all(_REGEXES["size"].match(value) for value in groups))
 
 
 def _in_a_line(e: Event) -> Sequence[Row]:
@@ -79,7 +83,8 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
         shown = e._replace(where=e.where._replace(line=line, end_line=None, file_line=file_line), text=text, rank=None)
         because = f"the exception states that rank {rank} {value}"
         if listed.usual:
-            because = f"{ranks_text((rank,))} has {value} in the exception's list, most ranks have {listed.usual}"
+            where = f"in `{listed.title}`" if listed.title else "in the exception's list"
+            because = f"{ranks_text((rank,))} has {value} {where}, most ranks have {listed.usual}"
         pattern = "ranks-list-other-shapes" if listed.sizes else "ranks-list-other-values"
         made = case.claim(pattern, listed.ranks, [shown, e], because)
         if made is not None:
