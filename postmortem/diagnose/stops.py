@@ -15,6 +15,7 @@ from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.wording import capital, listed, ranks_text
+from postmortem.formats.lineform import message
 from postmortem.model import Event
 
 
@@ -53,7 +54,18 @@ def _unknown_running(case: Case) -> Claim | None:
         return None
     named = f"Process{'es' if len(pids) > 1 else ''} {listed(list(map(str, pids)))}"
     because = f"{named} still ran when the job was stopped; all ranks had reported that they finished"
-    return case.claim("rank-did-not-exit", (), asks, because)
+    busy = _after_their_end(case)
+    if not len(pids) == len(busy) == 1:
+        return case.claim("rank-did-not-exit", (), asks, because)
+    because += f", and {ranks_text(busy)} then logged `{message(busy[next(iter(busy))].text)}`"
+    return case.claim("rank-did-not-exit", list(busy), [asks[0], *busy.values(), *asks[1:]], because)
+
+
+def _after_their_end(case: Case) -> dict[int, Event]:
+    """The last lines that ranks printed below their reports that they had finished."""
+    last = {p.rank: p.last_line for p in case.processes if p.rank in case.finished and p.last_line is not None}
+    byes = {r: max(e.line for e in case.by_rank[r] if e.kind == "finished") for r in last if r is not None}
+    return {r: e for r, bye in byes.items() if (e := last[r]).kind == "line" and e.line > bye}
 
 
 def _running(case: Case) -> list[int]:
