@@ -60,7 +60,7 @@ def _of_nameless_error(case: Case, root: Claim, claims: Sequence[Claim]) -> Rank
     parents = case.ranks_of(root.events) if root.tells("child") else set()
     if len(parents) == 1:
         return tuple(parents)
-    return next((ranks for way in WAYS[:2] if (ranks := way(case, root, claims))), ())
+    return next((ranks for way in WAYS[:3] if (ranks := way(case, root, claims))), ())
 
 
 def _of_a_job(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
@@ -178,6 +178,16 @@ def _by_next_line(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     return found if len(found) == 1 else ()
 
 
+def _without_a_line(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The only rank of a known number that has no line of its own; a script's report of an end is none."""
+    reports = {id(e) for e in case.of_kind("exit") if e.fields.get("told_by") == "script"}
+    absent = [r for r in case.registry.ranks if all(id(e) in reports for e in case.by_rank.get(r, ()))]
+    if case.registry.world is None or len(absent) != 1:
+        return ()
+    case.note(f"the failing process does not print its rank; rank {absent[0]} is the only one without a line")
+    return (absent[0],)
+
+
 def _by_exit_codes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The only rank that failed by itself, as the launcher reports, where there is one error without a rank."""
     ends = case.ends or exits.told_of(claims)
@@ -279,6 +289,7 @@ def _by_elimination(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
 WAYS: tuple[Way, ...] = (
     _by_nodes,
     _by_next_line,
+    _without_a_line,
     _by_exit_codes,
     _by_equal_codes,
     _by_report,

@@ -145,6 +145,14 @@ def nameless(
     return blame.culprits(case(*events, **({"ranks": (0, 1)} | known)), root, [root, *others])
 
 
+def test_it_is_the_only_rank_without_lines() -> None:
+    voice = event("line", "rank0.log", kind="line", rank=0)
+    assert nameless(RAISED, voice, world=2) == (1,)
+    assert nameless(RAISED, voice) == ()  # how many there are is not known
+    assert nameless(RAISED, world=2) == ()
+    assert nameless(RAISED, voice, world=3, ranks=(0, 1, 2)) == ()
+
+
 def test_or_the_only_one_that_a_launcher_saw_end_by_itself() -> None:
     assert nameless(RAISED, *exits(r0=-15, r1=1)) == (1,)
     assert nameless(RAISED, *exits(r0=1, r1=1)) == ()
