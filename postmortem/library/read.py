@@ -21,11 +21,12 @@ from postmortem.errors import PatternError
 from postmortem.library import files
 from postmortem.library.files import MAX_FILE
 from postmortem.model import Action, Example, Explains, Pattern, ReadsAs, Variant
-from postmortem.system import resources
+from postmortem.system import lazy, resources
 
 LINE = "line"  # in place of a kind of event: a variant that reads every line, in a file that reads events otherwise
 MANDATORY = ("id", "title", "role")
 OWN_FORM = {"gate", "regex", "since", "variants", "explains", "reads_as", "actions", "examples"}
+_MANY = lazy.regex(r"[{,]\d{6,}[,}]")
 MAX_REGEX = 2000  # characters: compiling a longer one may take longer than the scan
 
 
@@ -301,6 +302,8 @@ class _Reader:
         for key, expression in found:
             if len(expression) > MAX_REGEX:
                 raise self.fail(f"`{key}` is longer than {MAX_REGEX:,} characters", key)
+            if _MANY.search(expression):  # its compiler makes one node for each repetition
+                raise self.fail(f"`{key}` has a repetition count of more than five digits", key)
             try:
                 regex.compile(expression)
             except (regex.error, RecursionError, OverflowError, ValueError) as e:
