@@ -57,15 +57,20 @@ def _unknown_running(case: Case) -> Claim | None:
     busy = _after_their_end(case)
     if not len(pids) == len(busy) == 1:
         return case.claim("rank-did-not-exit", (), asks, because)
-    because += f", and {ranks_text(busy)} then logged `{message(busy[next(iter(busy))].text)}`"
-    return case.claim("rank-did-not-exit", list(busy), [asks[0], *busy.values(), *asks[1:]], because)
+    (last,) = busy.values()
+    because += f", and {ranks_text(busy)} then logged `{message(last.text)}`"
+    return case.claim("rank-did-not-exit", list(busy), [asks[0], last, *asks[1:]], because)
 
 
 def _after_their_end(case: Case) -> dict[int, Event]:
-    """The last lines that ranks printed below their reports that they had finished."""
-    last = {p.rank: p.last_line for p in case.processes if p.rank in case.finished and p.last_line is not None}
-    byes = {r: max(e.line for e in case.by_rank[r] if e.kind == "finished") for r in last if r is not None}
-    return {r: e for r, bye in byes.items() if (e := last[r]).kind == "line" and e.line > bye}
+    """The last lines that ranks printed below their reports that they had finished, in the same log."""
+    found = {}
+    for rank in case.finished:
+        last = next((p.last_line for p in case.processes if p.rank == rank), None)
+        byes = [e for e in case.by_rank[rank] if e.kind == "finished" and last and e.where.source == last.where.source]
+        if last is not None and byes and last.line > max(e.line for e in byes):
+            found[rank] = last
+    return found
 
 
 def _running(case: Case) -> list[int]:
