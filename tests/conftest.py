@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
     from postmortem.analyze import Incident
+    from postmortem.model import Event
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "sample_logs"
@@ -139,6 +140,15 @@ def solved(case: Path) -> Incident:
     from postmortem.analyze import analyze
 
     return analyze([str(case / "logs")])
+
+
+def typed_rows(incident: Incident) -> list[Event]:
+    """The rows of an incident's timeline as events, without the details, which it does not have."""
+    from postmortem.model.frame import Extras, to_events
+
+    rows = incident.timeline
+    length = int(rows.index.max()) + 1
+    return to_events(rows, Extras([{}] * length, [()] * length, [0] * length))
 
 
 def losses(document: dict[str, Any]) -> dict[str, str]:

@@ -23,12 +23,11 @@ from clocks.folder import START, Host, write
 from clocks.world import BASE, HOUR, World
 
 from claims import event
-from conftest import python
+from conftest import python, typed_rows
 from postmortem import Options, analyze
 from postmortem.align import Timeline, align, marks
 from postmortem.diagnose import order
 from postmortem.model import Clock, Event, Where
-from postmortem.model.frame import to_events
 
 
 def with_times(e: Event, change: Callable[[float], float]) -> Event:
@@ -313,9 +312,7 @@ def test_years_that_no_line_names(tmp_path: Path, start: float, note: str) -> No
     rows = own_clocks(incident.document)
     assert note in rows["node-1"]["reason"], rows["node-1"]["reason"]
     assert {row["state"] for row in rows.values()} == {"aligned"}
-    lines = [
-        e for e in to_events(incident.timeline, {}) if e.host == "node-1" and e.at is not None and e.clock == "naive"
-    ]
+    lines = [e for e in typed_rows(incident) if e.host == "node-1" and e.at is not None and e.clock == "naive"]
     assert lines and all(
         start - 60 < (e.at or 0) - truth.hosts[1].skew < truth.end + 300 or e.at_sigma > 60 for e in lines
     )
@@ -440,5 +437,5 @@ def test_a_kernel_log_without_a_kill_has_the_time_of_its_boot(tmp_path: Path) ->
     incident = analyze([str(tmp_path / "logs")], Options(redact=False))
     row = next(c for c in incident.document["clocks"] if c["kind"] == "boot" and c["host"] == host.name)
     assert row["state"] == "weak" and "hardware clock at boot" in row["reason"], row
-    lost = next(e for e in to_events(incident.timeline, {}) if "fallen off" in e.text)
+    lost = next(e for e in typed_rows(incident) if "fallen off" in e.text)
     assert lost.at is not None and abs(lost.at - START - 600) < 2 * lost.at_sigma < 200

@@ -16,10 +16,9 @@ from typing import Any
 import pool_work
 import pytest
 
-from conftest import SAMPLES, corpus, needs
+from conftest import SAMPLES, corpus, needs, typed_rows
 from postmortem import report, scan
 from postmortem.analyze import Incident, Options, analyze
-from postmortem.model.frame import to_events
 from postmortem.system import pool
 
 reading: Any = import_module("postmortem.reading")
@@ -131,7 +130,7 @@ def test_a_part_that_kills_its_worker_is_named_and_the_rest_is_read(
     assert (lost["path"], lost["bytes"]) == ("console.log", 1 << 20)
     assert lost["reason"] == "bytes 1,048,576 to 2,097,152: the worker that read it died (SIGKILL)"
     lines = (console / "console.log").read_text().split("\n")
-    places = [(e.where.line or 0, e.text) for e in to_events(rest.timeline, {}) if e.where.source == "console.log"]
+    places = [(e.where.line or 0, e.text) for e in typed_rows(rest) if e.where.source == "console.log"]
     later = [(line, text) for line, text in places if line > len(lines) // 2]
     assert len(later) > 10
     assert not [text for line, text in later if text.strip()[-20:] not in lines[line - 1]]

@@ -21,12 +21,11 @@ from typing import Any
 import pytest
 from report_cases import Case
 
-from conftest import SAMPLES, solved
+from conftest import SAMPLES, solved, typed_rows
 from postmortem import report
 from postmortem.analyze import Incident, analyze
 from postmortem.diagnose.wording import INHERITED, iso
 from postmortem.fleet.history.rows import uid
-from postmortem.model.frame import to_events
 from postmortem.report import view
 from postmortem.say.consistency import contradictions
 from postmortem.say.headline import MOST
@@ -177,7 +176,7 @@ def named(request: str, document: dict[str, Any]) -> set[int]:
 def double_times(incident: Incident) -> Iterator[str]:
     """Yield lines with different times in the evidence and in the timeline."""
     at: dict[tuple[str, int | None], set[str | None]] = defaultdict(set)
-    for e in to_events(incident.timeline, {}):
+    for e in typed_rows(incident):
         at[e.where.source, e.where.shown].add(iso(e.at) if e.at_sigma <= INHERITED else None)
     for place, times in at.items():
         if len(times) > 1 and place[1] is not None:

@@ -91,8 +91,9 @@ def parse(
     if source.kind == "error-file" and any(e.kind == "exception" for e in events):
         events += guard.events(None, _patterns_of_document, scanned, library, events)
     elif source.kind != "flight-recorder":
+        stamped: set[int] = set()
         for hit in scanned.hits:
-            events += guard.events(hit.line, _hit, source, hit, style, library)
+            events += guard.events(hit.line, _hit, source, hit, style, library, stamped)
     if source.kind in _ORDINARY:
         kinds = _ORDINARY[source.kind]
         found = guard.events(None, progress.parse, source, scanned.samples, style, lines)
@@ -113,13 +114,15 @@ def _style(scanned: Scanned, lines: int) -> Style:
     return envelope.learn(map(bare, first) if first and first[0].startswith(MARK) else first)
 
 
-def _hit(source: Source, hit: Hit, style: Style, library: Library) -> Iterator[Event]:
+def _hit(source: Source, hit: Hit, style: Style, library: Library, stamped: set[int]) -> Iterator[Event]:
+    """The events of a hit, and the timestamp above it, if they have none, once: `stamped` are lines of such."""
     excerpt = Excerpt(source, hit, style)
     timeless = False
     for event in _events_of(excerpt, hit, library):
         timeless = timeless or event.time is None
         yield event
-    if timeless and (line := excerpt.stamped_above()) is not None:
+    if timeless and (line := excerpt.stamped_above()) is not None and line.number not in stamped:
+        stamped.add(line.number)
         yield line_event(source, "stamp", line, None, {}, 200)
 
 

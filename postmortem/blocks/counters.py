@@ -152,4 +152,6 @@ def _event(source: Source, name: str, family: _Family, chosen: list[tuple[int, R
         "times": array("d", [family.times[i] for i, _ in chosen]),
         "lines": array("q", [family.lines[i] for i, _ in chosen]),
     }
-    return line_event(source, "sync", family.first, family.rank, fields)._replace(sigma=family.sigma, text="")
+    return line_event(source, "sync", family.first, family.rank, fields)._replace(
+        sigma=family.sigma, text="", raw_time=""
+    )

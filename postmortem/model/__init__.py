@@ -7,10 +7,9 @@ Times are seconds since the epoch as in the stamp, UTC where a stamp has no zone
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from postmortem.model.details import Details
 
@@ -325,10 +324,6 @@ class Event(NamedTuple):
         """Whether it is below another event in the same log."""
         return self.where.source == other.where.source and self.line > other.line
 
-
-# as `_make`, in a third of its time
-event_of: Callable[[Iterable[Any]], Event] = partial(tuple.__new__, Event)
-where_of: Callable[[Iterable[Any]], Where] = partial(tuple.__new__, Where)
 
 _SPEAKERS: Mapping[str, Speaker] = {
     "agent": "launcher",

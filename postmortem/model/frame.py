@@ -16,7 +16,7 @@ document's `processes`.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
@@ -24,9 +24,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from postmortem.model import Event, event_of, where_of
+from postmortem.model import Event
 from postmortem.model.details import Details
 from postmortem.model.digits import number
+from postmortem.model.rows import event_of, once, where_of
 from postmortem.model.vocabulary import SEVERITIES
 
 SECONDS = ("time", "low", "high", "sigma", "stamp", "resolution")
@@ -48,22 +49,17 @@ _PLAIN = {name: Event._fields.index(name) for name in COLUMNS if name in Event._
 _SORTED = ("clock", "source", "host", "kind", "pattern", "gpu", "run", "speaker", "source_kind")
 
 
-class Extra(NamedTuple):
-    """The part of an event that is no column: its parser's details, and the lines around it."""
+class Extras(NamedTuple):
+    """The parts of events that are no column, by `event_id`: parsers' details, and the lines around each."""
 
-    fields: Details = {}
-    context: tuple[str, ...] = ()
-    before: int = 0
-
-
-Extras = Mapping[int, Extra]  # by event_id; events with no such part are left out
+    fields: Sequence[Details]
+    context: Sequence[tuple[str, ...]]
+    before: Sequence[int]
 
 
-def of_events(events: Sequence[Event]) -> tuple[pd.DataFrame, dict[int, Extra]]:
+def of_events(events: Sequence[Event]) -> tuple[pd.DataFrame, Extras]:
     """Return the frame of these events, in their order, and their extras."""
-    extras = {
-        i: Extra(e.fields, e.context, e.before) for i, e in enumerate(events) if e.fields or e.context or e.before
-    }
+    extras = Extras(*([*map(attrgetter(name), events)] for name in Extras._fields))
     return of_columns(partial(_column, events), len(events)), extras
 
 
@@ -129,19 +125,18 @@ def categories(values: Sequence[str | None], known: Sequence[str], ordered: bool
 
 def to_events(frame: pd.DataFrame, extras: Extras) -> list[Event]:
     """Return typed rows of a frame, in its order."""
-    once = dict[float, float]().setdefault
     parts = (frame.iloc[at : at + PART] for at in range(0, len(frame), PART))
-    return [event for part in parts for event in _typed(part, extras, once)]
+    return [event for part in parts for event in _typed(part, extras)]
 
 
-def _typed(frame: pd.DataFrame, extras: Extras, once: Callable[[float, float], float]) -> Iterator[Event]:
-    columns: dict[str, Iterable[Any]] = {name: plain(frame[name]) for name in COLUMNS}
-    columns["where"] = map(where_of, zip(*(columns[name] for name in _ADDRESS), strict=True))
+def _typed(frame: pd.DataFrame, extras: Extras) -> Iterator[Event]:
+    columns = {name: plain(frame[name]) for name in COLUMNS}
+    columns["where"] = once([*map(where_of, zip(*(columns[name] for name in _ADDRESS), strict=True))])
     columns["at"], columns["time"] = columns["time"], columns["stamp"]
-    columns["at_sigma"], columns["sigma"] = columns["sigma"], map(once, columns["resolution"], columns["resolution"])
-    none = Extra()
-    own = [extras.get(i, none) for i in frame.index.tolist()]
-    columns |= {name: map(itemgetter(at), own) for at, name in enumerate(Extra._fields)}
+    columns["at_sigma"], columns["sigma"] = columns["sigma"], columns["resolution"]
+    columns |= {name: once(columns[name]) for name in ("rank", "time", "at", "sigma", "at_sigma")}
+    own = frame.index.tolist()
+    columns |= {name: [*map(values.__getitem__, own)] for name, values in zip(Extras._fields, extras, strict=True)}
     return map(event_of, zip(*(columns[name] for name in Event._fields), strict=True))
 
 

@@ -27,12 +27,9 @@ def without_secrets(rows: pd.DataFrame, extras: Extras, redactor: Redactor) -> t
     secrets = {text: redactor.found(text) for text, new in zip(words, shown, strict=True) if text != new}
     of_event = dict(zip(rows.index.tolist(), plain(texts), strict=True)) if secrets else {}
     rows["text"] = renamed(texts, shown)
-    hidden = dict(extras)
-    for event_id, extra in extras.items():
-        fields = _fields(extra.fields, redactor, secrets.get(of_event.get(event_id, ""), {}))
-        if fields is not extra.fields:
-            hidden[event_id] = extra._replace(fields=fields)
-    return rows, hidden
+    own = enumerate(extras.fields)
+    hidden = [_fields(fields, redactor, secrets.get(of_event.get(i, ""), {})) for i, fields in own]
+    return rows, extras._replace(fields=hidden)
 
 
 def for_the_report(rows: pd.DataFrame, redactor: Redactor) -> pd.DataFrame:
