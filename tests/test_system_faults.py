@@ -100,27 +100,32 @@ def test_a_signal_gives_the_partial_report(name: str, code: int, tmp_path: Path)
 
 
 STARTING = """
-import os, signal, sys, time
-from multiprocessing.popen_spawn_posix import Popen
+import os, signal, sys, threading, time
+from multiprocessing import popen_fork, popen_spawn_posix
 from postmortem.__main__ import main
-real = Popen._launch
-def launch(self, process):
-    real(self, process)
-    while "FIRST" in os.environ and not os.path.exists(os.environ["FIRST"]):
-        time.sleep(0.01)
-    signal.raise_signal(signal.{name})
-Popen._launch = launch
+def signaled(start):
+    def launch(self, process):
+        start(self, process)
+        while "FIRST" in os.environ and not os.path.exists(os.environ["FIRST"]):
+            time.sleep(0.01)
+        signal.raise_signal(signal.{name})
+    return launch
+for of in popen_fork, popen_spawn_posix:
+    of.Popen._launch = signaled(of.Popen._launch)
+if {threads}:
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
 sys.argv = ["postmortem", "analyze", sys.argv[1], "--output", sys.argv[2], "--jobs", "2"]
 main()
 """
 
 
 @signals(SIGTERM=143, SIGINT=130)
-def test_a_signal_waits_until_the_workers_are_started(name: str, code: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads", [False, True], ids=["copies", "new interpreters"])
+def test_a_signal_waits_until_the_workers_are_started(name: str, code: int, threads: bool, tmp_path: Path) -> None:
     """A child that the pool does not know of yet dies of a closed pipe, with a traceback."""
     for file in ("a.log", "b.log"):
         (tmp_path / file).write_text(GOOD * 40_000)
-    done = python("-c", STARTING.format(name=name), tmp_path, tmp_path / "report.html")
+    done = python("-c", STARTING.format(name=name, threads=threads), tmp_path, tmp_path / "report.html")
     assert done.returncode == code and done.stderr == ""  # nothing was read, so there is no report
 
 
@@ -146,7 +151,7 @@ def test_a_worker_finds_its_channel_while_another_is_slow_to_end(tmp_path: Path)
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(BUSY)
     slow = {"PYTHONPATH": f"{tmp_path / 'site'}:{ROOT}", "FIRST": str(tmp_path / "first")}
-    done = python("-c", STARTING.format(name="SIGTERM"), tmp_path, tmp_path / "report.html", env=slow)
+    done = python("-c", STARTING.format(name="SIGTERM", threads=True), tmp_path, tmp_path / "report.html", env=slow)
     assert (tmp_path / "first").exists() and done.returncode == 143 and done.stderr == ""
 
 

@@ -3,7 +3,7 @@ the same way, gets the same signals, leaves the same files and no process; on di
 writes fails.
 
 A job may differ from itself: where one of ours differs from the job alone, it is run alone again, and only what differs
-between these runs is left out. The lines of several ranks have no order.
+between these runs is left out. The lines of several ranks have no order, and what they print in pieces is mixed by words.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="`p
 HOOKS = ROOT / "postmortem" / "live" / "hooks"
 RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
 DISKS = ("large", "full", "without inodes", "read-only", "small")
-ALONE = 5  # runs alone at most, where one of ours is like none of them
+ALONE = 8  # runs alone at most, where one of ours is like none of them
 PLUGIN = ("--logs-specs", "postmortem")
 # each launcher, and what must be there; the job is `job.py` behind its own options
 LAUNCHERS: dict[str, tuple[list[str], tuple[str, ...]]] = {
@@ -125,9 +125,10 @@ def ways(folder: Path, job: Job) -> dict[str, tuple[list[str], dict[str, str]]]:
 
 def without(found: dict[str, Any], chances: list[str], sort: bool) -> dict[str, Any]:
     chance = re.compile("|".join(chances) or r"(?!)")
-    texts = {name: chance.sub("#", found[name]).splitlines(keepends=True) for name in ("out", "err")}
+    texts = {name: chance.sub("#", found[name]) for name in ("out", "err")}
     files = sorted(chance.sub("#", name) for name in found["files"])
-    return found | {name: sorted(lines) if sort else lines for name, lines in texts.items()} | {"files": files}
+    parts = {name: sorted(text.split()) if sort else text.splitlines(keepends=True) for name, text in texts.items()}
+    return found | parts | {"files": files}
 
 
 def differences(folder: Path, job: Job, disk: str = "large") -> dict[str, Any]:
@@ -181,8 +182,11 @@ def test_a_job_of_any_python_is_the_same(tmp_path: Path, minor: int) -> None:
     python = next(map(str, kept), None) or shutil.which(f"python3.{minor}")
     if not python or subprocess.run([python, "-c", ""]).returncode:
         pytest.skip(f"no Python 3.{minor}")
+    # Python 3.13 prints tracebacks by a module, which the hook has loaded and another user may not be allowed to read
+    another = [python, "-c", "import os; os.setuid(65534); import traceback"]
+    shared = not subprocess.run(another, capture_output=True).returncode
     for job in JOBS.values():
-        if job.kind == "python":
+        if job.kind == "python" and (shared or "os.setuid" not in job.words[-1]):
             assert differences(tmp_path, job._replace(words=[python, *job.words[1:]])) == {}, job
 
 

@@ -3,8 +3,8 @@
     run([a, b, c], sizes, work, local(2))   ->   [result of a, Failure("died (SIGKILL)"), result of c]
 
 Small items travel in bundles, a large one alone. A bundle that failed is tried a second time, item by item, so
-that the item at fault is named and its neighbors are not lost. Workers are spawned, never forked: they inherit
-neither threads nor locks. Other engines are a `concurrent.futures.Executor`.
+that the item at fault is named and its neighbors are not lost. Workers are spawned, and so inherit neither threads
+nor locks; where there are none, they are forked. Other engines are a `concurrent.futures.Executor`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import current_process, spawn
-from multiprocessing.context import SpawnContext, SpawnProcess
+from multiprocessing.context import ForkProcess, SpawnContext, SpawnProcess
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 from postmortem.errors import PostmortemError, UsageError
-from postmortem.system.process import OutOfTime, begin, delayed_signals, unsignaled_children
+from postmortem.system.process import OutOfTime, begin, delayed_signals, may_fork, unhandled, unsignaled_children
 from postmortem.system.process import tune as tune
 
 T = TypeVar("T")
@@ -177,6 +177,7 @@ def local(workers: int) -> Iterator[Place]:
     """Yield a place of `workers` processes on this machine."""
     processes = _Processes(workers)
     try:
+        processes.start()  # before the caller has more threads
         yield Place(processes.submit, processes.stop, workers)
     finally:
         processes.stop()
@@ -200,9 +201,14 @@ class _Processes:
             ensure_running()
         return ProcessPool(max_workers=self.workers, context=self.context, initializer=begin)
 
+    def start(self) -> bool:
+        """Start the workers and return whether they run."""
+        with delayed_signals():
+            return bool(self.pool.active)
+
     def submit(self, work: Callable[..., Any], bundle: tuple[Any, ...], seconds: float) -> Future[Any]:
         try:
-            with delayed_signals():  # the first one starts the workers
+            with delayed_signals():  # it starts the workers of a new pool
                 future: Future[Any] = self.pool.schedule(work, args=[bundle], timeout=seconds)
         except RuntimeError:
             if self.rebuilds == REBUILDS:
@@ -247,14 +253,27 @@ class _Process(SpawnProcess):
                 spawn.get_preparation_data = _prepared
 
 
+class _Copy(ForkProcess):
+    """A copy of this process, which need not start Python, import or read the patterns: a third of a second."""
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        with unsignaled_children():
+            return ForkProcess._Popen(process_obj)
+
+    def run(self) -> None:
+        unhandled()
+        super().run()
+
+
 class _Context(SpawnContext):
     """Knows the processes that it started."""
 
     def __init__(self) -> None:
-        self.started: list[_Process] = []
+        self.started: list[_Process | _Copy] = []
 
-    def Process(self, *args: Any, **options: Any) -> _Process:  # type: ignore[override]
-        self.started.append(_Process(*args, **options))
+    def Process(self, *args: Any, **options: Any) -> _Process | _Copy:  # type: ignore[override]
+        self.started.append((_Copy if may_fork() else _Process)(*args, **options))
         return self.started[-1]
 
 

@@ -194,6 +194,21 @@ def begin() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (_memory(), resource.RLIM_INFINITY))
 
 
+def may_fork() -> bool:
+    """Whether this process is ours (see `tune`) and has no thread but this one, of a library's neither: a lock that
+    another thread holds is never released in a copy."""
+    try:
+        return _OURS and len(os.listdir("/proc/self/task")) == 1
+    except OSError:  # another system
+        return False
+
+
+def unhandled() -> None:
+    """Let signals end this copy of a process that handles them."""
+    for number in STOPS:
+        signal.signal(number, signal.SIG_DFL)
+
+
 def _memory() -> int:
     """Return the bytes that a worker may take."""
     return max(1 << 30, min(MEMORY, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4))
