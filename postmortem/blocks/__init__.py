@@ -123,7 +123,7 @@ def _hit(source: Source, hit: Hit, style: Style, library: Library, stamped: set[
         yield event
     if timeless and (line := excerpt.stamped_above()) is not None and line.number not in stamped:
         stamped.add(line.number)
-        yield line_event(source, "stamp", line, None, {}, 200)
+        yield line_event(source, "stamp", line._replace(text=""), None, {})
 
 
 def _events_of(excerpt: Excerpt, hit: Hit, library: Library) -> Iterator[Event]:

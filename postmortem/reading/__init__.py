@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 Progress = Callable[[int, int, str], None]
-LINES = 32_000  # ordinary lines that are read of all logs together, in equal shares; those with hits come on top
+LINES = 8_000  # ordinary lines that are read of all logs together, in equal shares; those with hits come on top
 LINES_EACH = (12, 1000)  # the smallest and the largest share
 INTERRUPTED = "interrupted before it was read"
 LARGE = 32 << 20  # bytes of logs with whole seconds of work

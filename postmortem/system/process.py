@@ -198,7 +198,7 @@ def may_fork() -> bool:
     """Whether this process is ours (see `tune`) and has no thread but this one, of a library's neither: a lock that
     another thread holds is never released in a copy."""
     try:
-        return _OURS and len(os.listdir("/proc/self/task")) == 1
+        return _OURS and len([*Path("/proc/self/task").iterdir()]) == 1
     except OSError:  # another system
         return False
 
