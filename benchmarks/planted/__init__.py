@@ -4,7 +4,7 @@
 
 Nothing here comes from the rules of `postmortem.privacy`: a form says what the issuer documents (prefix,
 length, alphabet), a surrounding is a line as a tool prints it. Of the surroundings of each kind every third
-was *unseen*: no rule was tried on it before the rules were finished, nor on those of `later` and `dumped`.
+was *unseen*: no rule was tried on it before the rules were finished, nor on those of the later sets.
 No secret here was ever valid.
 """
 
@@ -12,15 +12,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
+import yaml
+
 from planted.bare import BARE, BARE_IN
-from planted.dumped import DUMPED, DUMPED_LATER, FRESH
-from planted.later import LATER
-from planted.named import NAMED
+from planted.made import MAKERS
 from planted.several_lines import MANY_LINES
 
-AFTER = LATER | DUMPED | DUMPED_LATER | FRESH  # written after the rules
+_OF_ISSUERS = {"token of an issuer": lambda r: BARE[r.choice(sorted(BARE))](r)}
+_SETS = {
+    name: {kind: ((MAKERS | _OF_ISSUERS)[row["secret"]], row["in"]) for kind, row in kinds.items()}
+    for name, kinds in yaml.safe_load((Path(__file__).parent / "surroundings.yaml").read_text()).items()
+}
+NAMED = _SETS.pop("named")
+AFTER = {kind: row for kinds in _SETS.values() for kind, row in kinds.items()}  # written after the rules
 KINDS = sorted([*BARE, *NAMED, *AFTER, *MANY_LINES])
 
 

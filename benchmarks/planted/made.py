@@ -70,3 +70,33 @@ PLAIN = password("")
 LONG = some("", 40)
 HEX32 = some("", 32, HEX)
 HEX40 = some("", 40, HEX)
+
+# by the names in `surroundings.yaml`
+MAKERS: dict[str, Make] = {
+    "password": STRONG,
+    "plain password": PLAIN,
+    "password for URLs": password("-._~"),
+    "password for shells": password("!$*-._~"),
+    "password with commas": password(BREAKING, 12, 18),
+    "password in base64": b64(STRONG),
+    "user and password in base64": b64(lambda r: "alice:" + STRONG(r)),
+    "key in base64": b64(some("-----BEGIN EC PRIVATE KEY-----\n", 160, B64)),
+    "30 letters and digits": some("", 30),
+    "32 letters and digits": some("", 32),
+    "40 letters and digits": LONG,
+    "32 hex": HEX32,
+    "40 hex": HEX40,
+    "48 hex": some("", 48, HEX),
+    "64 hex": some("", 64, HEX),
+    "512 hex": some("", 512, HEX),
+    "40 of base64": some("", 40, B64),
+    "40 of base64 for URLs": some("", 40, URLSAFE),
+    "68 of base64 for URLs": some("", 68, URLSAFE),
+    "uuid": uuid,
+    "jwt": jwt,
+    "AWS session": some("FwoGZXIvYXdzE", 300, B64),
+    "Azure account key": some("", 86, B64, "=="),
+    "signature in a URL": some("", 43, ALNUM, "%3D"),
+    "kubeadm token": parts((6, string.ascii_lowercase + DIGITS), ".", (16, string.ascii_lowercase + DIGITS)),
+    "Slack hook": parts("T", (8, UPPER), "/B", (8, UPPER), "/", (24, ALNUM)),
+}
