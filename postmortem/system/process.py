@@ -170,6 +170,7 @@ def tune() -> None:
         mallopt(-3, 64 << 20)  # M_MMAP_THRESHOLD
         mallopt(-1, 128 << 20)  # M_TRIM_THRESHOLD
         mallopt(-2, 16 << 20)  # M_TOP_PAD
+        mallopt(-8, 1)  # M_ARENA_MAX: threads take turns anyway, and each heap of their own has the pad
 
 
 def load_pandas() -> None:
