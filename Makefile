@@ -54,7 +54,7 @@ check: .venv/.dev  ## the fast part of the suite
 	@$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder -m 'not slow and not release'
 
 # A piece of it: make soak ONLY=tests/test_replay_run.py
-soak: .venv/.dev  ## before a release: the same jobs with and without us, every replay scenario for real; two hours
+soak: .venv/.dev  ## before a release: the same jobs with and without us, every replay scenario for real; 75 minutes on two cores
 	@$(BIN)/python -m pytest -v -rs -o console_output_style=count -m release $(or $(ONLY),tests)
 
 bench: .venv/.dev  ## speed against ripgrep, and the table of it in docs/performance.md; some minutes
