@@ -196,7 +196,7 @@ def cluster() -> Any:
 @needs("distributed")
 def test_dask_gives_the_same_document_though_a_worker_is_killed(logs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real scheduler and two worker processes; one is killed with SIGKILL when the first task is done."""
-    monkeypatch.setattr(pool, "BUNDLE_FAR", 1 << 18)
+    monkeypatch.setattr(pool, "BUNDLE", 1 << 18)
     with cluster() as made, pool.dask(made.scheduler_address) as executor:
         victims = [worker.pid for worker in made.workers.values()]
 

@@ -31,8 +31,7 @@ R = TypeVar("R")
 Work = Callable[[tuple[T, ...]], list[R]]
 Done = Callable[[int, bool], None]  # index of an item, and whether it was read
 
-BUNDLE = 128 << 20
-BUNDLE_FAR = 128 << 20  # dask takes 2 ms for each task
+BUNDLE = 128 << 20  # bytes; dask takes 2 ms for each task
 MOST = 512  # items in a bundle
 PAYS = 1.0  # seconds of one process's work from which on a second process is worth its start
 BYTES_PER_SECOND = 600e6
@@ -59,7 +58,6 @@ class Place(NamedTuple):
     submit: Callable[[Callable[..., Any], tuple[Any, ...], float], Future[Any]]
     stop: Callable[[], None]
     workers: int
-    bundle: int = BUNDLE
 
 
 def workers_for(sizes: Sequence[int]) -> int:
@@ -114,7 +112,7 @@ class _Run:
     def all(self) -> list[Any]:
         spread = sum(self.sizes) // (16 * self.place.workers)  # a share that ends last is 1/16 of the work of one
         try:
-            for bundle in bundles(self.sizes, max(1, min(self.place.bundle, spread))):
+            for bundle in bundles(self.sizes, max(1, min(BUNDLE, spread))):
                 self._submit(bundle, again=False)
             while self.under_way:
                 self._take(*self.ended.get())
@@ -292,7 +290,7 @@ def elsewhere(executor: Executor) -> Place:
         for future in futures:
             future.cancel()
 
-    return Place(submit, stop, 4, BUNDLE_FAR)
+    return Place(submit, stop, 4)
 
 
 @contextmanager
