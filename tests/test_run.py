@@ -84,7 +84,7 @@ def test_a_failure_is_analyzed_below_the_output(tmp_path: Path) -> None:
 
 
 def test_both_streams_arrive_unchanged_and_are_saved_with_timestamps(tmp_path: Path) -> None:
-    code = "import sys; print('out'); sys.stdout.buffer.write(b'\\xff\\r 50%|##\\r100%|####\\n'); print('err', file=sys.stderr)"
+    code = "import sys; print('out', flush=True); sys.stdout.buffer.write(b'\\xff\\r 50%|##\\r100%|####\\n'); print('err', file=sys.stderr)"
     done = run(tmp_path, sys.executable, "-c", code, text=False)
     assert done.stdout == b"out\n\xff\r 50%|##\r100%|####\n"
     assert done.stderr.startswith(b"err\npostmortem: exit code 0")
