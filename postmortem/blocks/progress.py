@@ -199,7 +199,7 @@ def _count(writer: _Writer, line: Line) -> None:
         begins = value < before or (name not in writer.counted and grew is not None)
         if begins and value <= 1 and len(writer.fell) < ANEW:
             writer.fell.append((line, grew.number if grew else 0))
-        if value > before:
+        if value > before and (name in writer.counted or signs.SIEVE["rated"].search(line.envelope.body)):
             writer.full = name == f"of {value}" or (writer.full and writer.grew is line)
             if writer.grew is not line:
                 writer.grown.append(line.number)
@@ -257,6 +257,8 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
     yield from (("notice", line, _error(line)) for line in notices)
     if finished := _last_completion(writer):
         yield "finished", finished, {"last_word": True} if signs.last_word(finished.envelope.body) else {}
+    if loss is None and writer.grew is None and writer.first_step and _loss(writer.first_step[0]):
+        loss = writer.first_step[0]
     works = [("count", writer.grew), ("loss", loss), ("answer", writer.answered), ("up", writer.up)]
     works.append(
         ("result", next((line for line in _lines_of_results(writer) if signs.result(line.envelope.body)), None))
@@ -278,6 +280,8 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
     if writer.last:
         once = _once(writer)
         lines: Details = {"once": once} if once else {}
+        if (final := next(filter(signs.is_ordinary, reversed(writer.tail)), None)) is not None:
+            lines["final"] = final.number, final.text[:SHOWN]
         yield "line", writer.last, {"last": True, **lines, **_error(writer.last)}
 
 

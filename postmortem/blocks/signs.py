@@ -212,16 +212,25 @@ def series(bodies: Sequence[str]) -> list[int]:
 
 
 def rounds(bodies: Sequence[str]) -> int | None:
-    """The last line of a loop that repeats a few lines, none of them an error."""
+    """The last line of a loop that repeats a few lines of several words, none of them an error or a library's: NCCL
+    prints the same lines for each channel that it sets up."""
     if len(bodies) < 2 * ENOUGH:
         return None
     kinds = list(map(_kind, bodies))
-    often = {kind for kind, n in Counter(kinds).items() if n >= ENOUGH and sum(map(str.isalpha, kind)) > ENOUGH}
+    often = {
+        kind
+        for kind, n in Counter(kinds).items()
+        if n >= ENOUGH and " " in kind and sum(map(str.isalpha, kind)) > ENOUGH
+    }
     turns = [i for i, kind in enumerate(kinds) if kind in often]
     if len(turns) * 5 < len(bodies) * 3 or len(turns) < 2 * ENOUGH:
         return None
     if any(
-        look(body).no_news or _is_code(look(body), body) or SIEVE["trying"].search(body) or troubled(body)
+        look(body).no_news
+        or _is_code(look(body), body)
+        or SIEVE["trying"].search(body)
+        or troubled(body)
+        or is_of_library(body)
         for body in bodies
     ):
         return None

@@ -137,11 +137,6 @@ class Case:
         """Whether every rank of the job is known to have finished."""
         return bool(self.finished) and self.finished >= set(self.registry.ranks)
 
-    @property
-    def open_ended(self) -> bool:
-        """Whether ranks are seen at work, and no line reports that a rank or the run finished."""
-        return bool(self.of_kind("worked")) and not self.of_kind("finished")
-
     @cached_property
     def ends(self) -> dict[int, Ending]:
         """How the launcher saw each rank end."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from postmortem.diagnose import liveness
+from postmortem.diagnose import liveness, reached
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.wording import ranks_text
@@ -18,6 +18,7 @@ from postmortem.model.vocabulary import LOUD
 SEVERAL = 3
 OUTSIDE = {"kernel", "kubernetes", "scheduler"}  # kinds of source in which others report on a job
 EXITING = ("peer-lost", "network")  # what ranks report of those that exit before them
+NEAR = 4  # lines of one warning
 PROSE = {"console", "environment"}  # kinds of source that may hold any text
 
 
@@ -28,7 +29,7 @@ def of(case: Case, root: Claim | None, claims: Sequence[Claim]) -> Outcome:
         return "undetermined" if unharmed else "incident"
     if failed(case, claims) or _half_read(case) or _in_trouble(case, claims):
         return "undetermined"
-    return "undetermined" if lacking(case) else "healthy"
+    return "undetermined" if lacking(case) or reached.of(case) else "healthy"
 
 
 def while_exiting(case: Case, c: Claim, category: str) -> bool:
@@ -65,9 +66,16 @@ def _without_a_job(case: Case) -> str:
         return f"these logs show no job, and no {'kernel ' if kinds == {'kernel'} else ''}line matches a pattern"
     if kinds == {"stack"}:
         return "a stack shows where a process was, and no line whether it continued"
-    if kinds <= PROSE and not any(e.raw_time or e.kind == "pattern" for e in case.events):
-        return "these logs show no job"
+    if kinds <= PROSE and not all(_follows_benign(case, e) for e in case.of_kind("line") if e.fields.get("last")):
+        known = any(e.raw_time or e.kind == "pattern" for e in case.events)
+        return "these logs show no job" + (" at work, and no end of one" if known else "")
     return ""
+
+
+def _follows_benign(case: Case, e: Event) -> bool:
+    """Whether a last line is one that a pattern knows as harmless, or its continuation: an excerpt of such lines."""
+    above = (w.line for w in case.known_benign if w.source == e.where.source and w.line is not None)
+    return any(0 <= e.line - line <= NEAR for line in above)
 
 
 def _unknown_notices(case: Case) -> list[Event]:

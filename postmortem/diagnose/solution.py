@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from postmortem.align.place import Line, Moment
-from postmortem.diagnose import explain
+from postmortem.diagnose import explain, liveness, reached
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.jobs import Name
 from postmortem.diagnose.processes import Process
+from postmortem.diagnose.reached import Reached
 from postmortem.diagnose.unread import Unread
-from postmortem.model import Event, Outcome
+from postmortem.model import Event, Outcome, RunEnd
 
 Ranks = tuple[int, ...]
 
@@ -72,6 +73,23 @@ class Solution:
     @property
     def attempts(self) -> int:
         return len(self.each) or 1
+
+    @property
+    def end(self) -> RunEnd:
+        """Whether the logs show the end of the run, of a recovered one that of its last attempt."""
+        case = self.each[-1].case if self.each and self.outcome == "recovered" else self.case
+        if liveness.all_done(case) or (self.outcome in ("healthy", "recovered") and case.of_kind("finished")):
+            return "finished"
+        if self.root is not None or self.reached is not None or case.ends or liveness.is_alive(case):
+            return "unfinished"
+        return "unknown"
+
+    @cached_property
+    def reached(self) -> Reached | None:
+        """How far the job came, where it stopped without an error that accounts for it."""
+        silent = self.root is None and self.outcome == "undetermined" and self.unread is None
+        complaints = any(c.role == "symptom" and not c.tells("joins") for c in self.claims)
+        return reached.of(self.case) if silent and not complaints else None
 
     @cached_property
     def account(self) -> explain.Account:

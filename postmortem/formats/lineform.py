@@ -18,11 +18,11 @@ _REGEXES = forms.regexes("formats/lineforms")
 SHOWN = 80  # characters of a message in a sentence
 
 
-def message(text: str) -> str:
+def message(text: str, most: int = SHOWN) -> str:
     """The message of a line, without the fields of its logger, as much of it as fits into a sentence."""
     m = _REGEXES["field"].search(text) or _REGEXES["level"].search(text)
     found = m["text"] if m else _REGEXES["stamp"].sub("", gist(text), count=1)
-    return found if len(found) <= SHOWN else found[:SHOWN].rsplit(" ", 1)[0] + "…"
+    return found if len(found) <= most else found[:most].rsplit(" ", 1)[0] + "…"
 
 
 @lru_cache(maxsize=1 << 17)

@@ -17,6 +17,7 @@ Role = Literal["cause", "symptom", "confirms", "context"]
 Severity = Literal["fatal", "error", "warning", "info"]
 Bytes = bytes  # a dataclass with a field `bytes` has to call the type by another name
 Outcome = Literal["incident", "recovered", "healthy", "undetermined"]
+RunEnd = Literal["finished", "unfinished", "unknown"]
 Confidence = Literal["established", "supported", "hypothesis"]
 ClockKind = Literal["absolute", "naive", "boot", "none"]
 Speaker = Literal["rank", "launcher", "kernel", "scheduler", "cluster", "tool"]

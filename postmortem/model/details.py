@@ -160,6 +160,7 @@ class Worked(TypedDict, total=False):
     first: bool
     last: bool
     milestone: bool
+    final: tuple[int, str]  # number and text of a writer's last line that is neither a complaint nor a library's
     once: tuple[tuple[int, str, str], ...]  # number, text and body of lines with a shape of their own
     cries: bool  # reports an error
     grew: int  # the line where the count last grew

@@ -30,6 +30,7 @@ TELLS = (  # the meaning of a pattern's line for the reasoning over several rank
     "count",  # how far a rank had come in a process group
     "announces",  # a rank names the collective that it was in
     "laggards",  # the library compared the ranks, and names those that did not come
+    "joins",  # a rank announces itself to a group, and how many have
     "join-wait",  # a rank waited in the store for others to come
     "join-count",  # and reports how many came
     "no-store",  # a rank found no store

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from postmortem.report import labels, summary, text, view
+from postmortem.report import summary, text, view
 from postmortem.report.templates import environment
 
 LEVELS = {"incident": "error", "undetermined": "error", "recovered": "warning", "healthy": "notice"}
@@ -26,7 +26,7 @@ def render_github(incident: view.Incident) -> str:
     verdict = view.part(document, "verdict")
     outcome = view.known(verdict.get("outcome"))
     word = view.confidence(document)[0]
-    title = ": ".join(bit for bit in (labels.OUTCOMES.get(outcome, "Undetermined"), view.category(document)) if bit)
+    title = ": ".join(bit for bit in (view.outcome(document), view.category(document)) if bit)
     title += f" ({word})" if word else ""
     lines = [
         *filter(None, view.lead(document)),

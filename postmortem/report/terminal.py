@@ -12,7 +12,7 @@ Log text is printed as visible characters; the only escapes are the colors of th
 
 from __future__ import annotations
 
-from postmortem.report import labels, summary, text, view
+from postmortem.report import summary, text, view
 from postmortem.say.consistency import contradictions
 
 LABEL = 11  # columns of the labels on the left
@@ -80,13 +80,15 @@ class Page:
         """Add the outcome, the category and the confidence, whose meaning is omitted where it does not fit."""
         outcome = view.known(view.part(document, "verdict").get("outcome"))
         word, _, meaning = view.confidence(document)
-        first = text.sentence(labels.OUTCOMES.get(outcome, outcome) or "Undetermined", 40).upper()
+        first = text.sentence(view.outcome(document), 40).upper()
         category = text.sentence(view.category(document), 40)
         rest = " · ".join(filter(None, (category, f"{word} ({meaning})" if word else "")))
         if len(first) + 2 + text.cells(rest) > self.width:
             rest = " · ".join(filter(None, (category, word)))
         lines = wrap(f"{first}  {rest}" if rest else first, self.width)
-        self.lines.append(self.paint(first, TONE.get(outcome, "doubt")) + lines[0][len(first) :])
+        self.lines.append(
+            self.paint(first, "" if view.is_open(document) else TONE.get(outcome, "doubt")) + lines[0][len(first) :]
+        )
         self.lines += lines[1:]
 
     def paragraph(self, words: str, tone: str) -> None:

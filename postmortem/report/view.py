@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from postmortem.library.titles import entitled
 from postmortem.model.vocabulary import NO_LOGS, WINDOW
 from postmortem.report import text
-from postmortem.report.labels import ACTIONS, CATEGORIES, CONFIDENCE
+from postmortem.report.labels import ACTIONS, CATEGORIES, CONFIDENCE, OUTCOMES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,6 +148,18 @@ def lead(document: Document) -> tuple[str, str]:
     """Return the title of the verdict and the rest of its headline; the headline alone where there is no title."""
     title, rest = (text.sentence(known(part(document, "verdict").get(name)), 600) for name in ("title", "rest"))
     return (title, rest) if title else (headline(document), "")
+
+
+def outcome(document: Document) -> str:
+    """Return the word of the badge; a run that the logs do not show to the end is healthy only so far."""
+    word = OUTCOMES.get(known(part(document, "verdict").get("outcome")), "Undetermined")
+    return f"{word} so far" if is_open(document) else word
+
+
+def is_open(document: Document) -> bool:
+    """Whether nothing failed in the logs, and they do not show the end of the run."""
+    verdict = part(document, "verdict")
+    return verdict.get("outcome") == "healthy" and verdict.get("end") == "unfinished"
 
 
 def category(document: Document) -> str:

@@ -106,9 +106,10 @@ def _order(c: Claim) -> tuple[int, str, int]:
 
 
 def _verdict(solution: Solution, evidence: Evidence) -> verdict.Verdict:
-    for e in solution.leads:
+    for e in (*(solution.reached.proof if solution.reached else ()), *solution.leads):
         evidence.add(e, None)
-    row: Row = {"outcome": solution.outcome, "category": None, "pattern": None, "headline": headline.headline(solution)}
+    row: Row = {"outcome": solution.outcome, "end": solution.end, "category": None, "pattern": None}
+    row["headline"] = headline.headline(solution)
     row["title"], rest = headline.title(solution)
     row |= {"rest": rest} if rest else {}
     row |= {"culprit": _culprit(solution), "evidence": evidence.items}
@@ -149,7 +150,7 @@ def _actions(solution: Solution, root: Claim, sure: str) -> Iterator[verdict.Act
 
 def _rootless(solution: Solution) -> Row:
     healthy, read = solution.outcome == "healthy", solution.outcome == "undetermined" and solution.unread is None
-    ended = missing.of_healthy(solution.case) if healthy else []
+    ended = missing.of_healthy(solution.end) if healthy else []
     category = _of_symptoms(solution)
     open_ = missing.Open(solution.case, solution.claims, None, category)
     return {
@@ -157,7 +158,7 @@ def _rootless(solution: Solution) -> Row:
         "confidence": "supported" if healthy else "hypothesis",
         "because": reasons.because(solution, ""),
         "actions": [] if healthy else [COLLECT],
-        "missing": missing.of_undetermined(open_) if read else ended,
+        "missing": missing.of_undetermined(open_, solution.reached) if read else ended,
     }
 
 
@@ -165,6 +166,8 @@ def _of_symptoms(solution: Solution) -> str | None:
     """The category of the complaints where the logs were read and the cause is not found."""
     if solution.outcome != "undetermined" or solution.unread is not None:
         return None
+    if solution.reached is not None:
+        return solution.reached.category
     found = [c.pattern.category for c in solution.claims if c.role == "symptom" and c.pattern.category]
     first = (category for category in ("hang", *OF_PEERS, "network") if category in found)
     return next(first, min(found, default=None))

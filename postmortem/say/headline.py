@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from postmortem.diagnose import endings, outcome
+from postmortem.diagnose import endings, outcome, reached
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, in_time
 from postmortem.diagnose.numbering import OWN_LINES
@@ -65,6 +65,8 @@ def _parts(solution: Solution, limit: int, dated: bool = False) -> tuple[str, st
 
 def _failure(solution: Solution, root: Claim, time: str, limit: int) -> tuple[str, str]:
     if root.strength == "suffered":
+        if root.tells("joins") and (start := reached.announced(solution.case)) is not None:
+            return start.text, ""
         text, effects = _suffered(solution, root, time, limit)
         return f"{text}, and the cause is not in these logs", effects
     first, rest = _sentence(solution, root, time, limit)
@@ -268,7 +270,9 @@ def _rootless(solution: Solution) -> str:
     if solution.unread is not None:
         return f"Undetermined: {solution.unread}."
     if solution.outcome == "healthy":
-        return f"No failure in these logs{_finished(case) or _late_failures(solution)}."
+        return f"No failure in these logs{_finished(solution) or _late_failures(solution)}."
+    if solution.reached is not None:
+        return f"{solution.reached.text}."
     failure = "; ".join(_victims(solution)) or _complaint(solution)
     if not failure:
         return f"Undetermined: {outcome.lacking(case) or 'the job failed, and the cause is not in these logs'}."
@@ -276,11 +280,11 @@ def _rootless(solution: Solution) -> str:
     return f"{attempt} {failure}, and the cause is not in these logs."
 
 
-def _finished(case: Case) -> str:
+def _finished(solution: Solution) -> str:
     """`; 3 of 4 ranks reported that they finished`, or that no line is known as the end; else empty."""
-    if n := len(case.finished):
-        return f"; {n} of {len(case.registry.ranks) or n} ranks reported that they finished"
-    return "; no end of the run was found" if case.open_ended else ""
+    if n := len(solution.case.finished):
+        return f"; {n} of {len(solution.case.registry.ranks) or n} ranks reported that they finished"
+    return "; the logs do not show how the run ended" if solution.end == "unfinished" else ""
 
 
 def _suffered(solution: Solution, root: Claim, time: str, limit: int = LIMITS[0]) -> tuple[str, str]:

@@ -24,10 +24,11 @@ from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.grouped import grouped
+from postmortem.diagnose.reached import Reached
 from postmortem.diagnose.same import same_host
 from postmortem.diagnose.unread import NAMED, OUR_OWN, Unread
 from postmortem.diagnose.wording import DATED, listed, ranks_text
-from postmortem.model import Event
+from postmortem.model import Event, RunEnd
 from postmortem.model.collected import KERNEL_DMESG, KERNEL_JOURNAL, PREVIOUS, PY_SPY, SACCT, filled, shown
 from postmortem.model.contract.verdict import Collective, Missing
 from postmortem.model.digits import number, whole
@@ -106,14 +107,19 @@ def missing(open_: Open) -> list[Missing]:
     return [item for step in steps for item in step(open_)]
 
 
-def of_undetermined(open_: Open) -> list[Missing]:
-    """The missing evidence where no cause was found: at least the output of the ranks."""
-    return missing(open_) or [_item("output")]
+def of_undetermined(open_: Open, reached: Reached | None) -> list[Missing]:
+    """The missing evidence where no cause was found: of a job that stopped the ranks that others wait for, and stacks;
+    at least the output of the ranks."""
+    if reached is None:
+        return missing(open_) or [_item("output")]
+    waited_for = [_item("waited_for", who=ranks_text(reached.ranks))] if reached.ranks else []
+    stacks = [] if open_.case.of_kind("stack") else [_item("stopped")]
+    return [*waited_for, *missing(open_), *stacks] or [_item("output")]
 
 
-def of_healthy(case: Case) -> list[Missing]:
+def of_healthy(end: RunEnd) -> list[Missing]:
     """The end of a run that is seen at work to its last line."""
-    return [_item("end")] if case.open_ended else []
+    return [_item("end")] if end == "unfinished" else []
 
 
 def of_unread(unread: Unread) -> list[Missing]:

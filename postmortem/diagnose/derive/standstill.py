@@ -49,12 +49,12 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
 
 def _reason(case: Case, silence: float, pace: float) -> str:
     step = max((e.fields.get("step") or 0 for e in case.of_kind("progress")), default=0)
-    because = f"no rank printed a line in the last {_duration(silence)}"
-    return because + (f"; before that, up to step {step}, a step took {_duration(pace)}" if step else "")
+    because = f"no rank printed a line in the last {duration(silence)}"
+    return because + (f"; before that, up to step {step}, a step took {duration(pace)}" if step else "")
 
 
 def _silent(ranks: Collection[int], final: Event, other: Event, silence: float) -> str:
-    until = f"and no rank printed a line in the {_duration(silence)} until the job was ended"
+    until = f"and no rank printed a line in the {duration(silence)} until the job was ended"
     after = f"{ranks_text(ranks)} fell silent after `{message(final.text)}`"
     return f"{after}, {until}; the last line of the others is `{message(other.text)}`"
 
@@ -107,7 +107,7 @@ def _seconds_a_step(case: Case) -> float | None:
     return max((pace for pace in paces if pace > 0), default=None)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NotRequired, TypedDict
 
-from postmortem.model import Confidence, Outcome
+from postmortem.model import Confidence, Outcome, RunEnd
 from postmortem.model.contract.words import ActionKind, Category, Count, LineNumber, Seconds, Time
 
 
@@ -113,8 +113,10 @@ class Verdict(TypedDict):
 
     outcome: Outcome
     """`recovered` failed and went well later; `undetermined` may be either"""
+    end: RunEnd
+    """Whether the logs show that the run finished, that it did not (they stop in its work, or it failed), or neither"""
     category: Category | None
-    """Category of the failure; null if unknown"""
+    """Category of the failure, or of the wait in which the logs stop; null if unknown"""
     pattern: str | None
     """Id of the root's pattern; null where there is no root"""
     confidence: Confidence

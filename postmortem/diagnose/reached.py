@@ -1,0 +1,210 @@
+"""How far a job came that stopped without an error, and whom it waits for.
+
+    Initializing distributed: GLOBAL_RANK: 3, MEMBER: 4/8               and no member 5: four ranks never announced themselves
+    … NCCL INFO ncclCommInitRank comm 0x24 rank 0 nranks 8 … Init START and no `Init COMPLETE`
+    rank 2: torch 2.13.0                                                the last line of rank 2; the others printed a further one
+    saving checkpoint to /ckpt/2.pt                                     the last line begins something, and nothing follows
+
+A hang that no time-out ended has no line that reports it: the logs just stop.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from postmortem.diagnose import liveness
+from postmortem.diagnose.case import RANK_LOGS, Case
+from postmortem.diagnose.derive.hangs.rank_rows import MOST
+from postmortem.diagnose.derive.standstill import MONTH_S, QUIET_S, duration
+from postmortem.diagnose.grouped import grouped
+from postmortem.diagnose.wording import capital, ranks_text
+from postmortem.formats.lineform import message, shape
+from postmortem.model import Event
+from postmortem.model.digits import number
+from postmortem.system import forms
+
+_REGEXES = forms.regexes("diagnose/lines")
+QUIET = ("line", "notice")
+SHOWN = 5  # lines of proof
+
+
+class Reached(NamedTuple):
+    """A sentence without its end, the category of the wait, the ranks that others wait for, and the lines."""
+
+    text: str
+    category: str
+    ranks: tuple[int, ...]
+    proof: tuple[Event, ...]
+
+
+class _Last(NamedTuple):
+    """The lines of one rank in their order, by their form, and the last one."""
+
+    forms: list[str]
+    event: Event
+
+
+def of(case: Case) -> Reached | None:
+    """How far the job came; None where the logs show its end, or steady work up to their last lines."""
+    if case.finished or liveness.all_done(case) or case.ends:
+        return None
+    return next(filter(None, (step(case) for step in STEPS)), None)
+
+
+# ── counters of a start ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def announced(case: Case) -> Reached | None:
+    """The ranks that announced themselves to a group, where they are fewer than it has members."""
+    joins = [e for e in case.telling("joins") if not _went_on(case, e)]
+    for (_, world), found in grouped(((e.pattern, _world(e)), e) for e in joins).items():
+        came = {rank for e in found if (rank := _joiner(case, e)) is not None}
+        n = max(len(came), *(number(e.fields.get("joined")) or 0 for e in found))
+        if 0 < n < world <= MOST:
+            absent = sorted(set(range(world)) - came) if len(came) == n else []
+            left = f"; {ranks_text(absent)} {'has' if len(absent) == 1 else 'have'} no line" if absent else ""
+            text = f"Start-up never completed: {n} of {world} ranks announced themselves{left}"
+            return Reached(text, "rendezvous", tuple(absent), tuple(found))
+    return None
+
+
+def _world(e: Event) -> int:
+    """The number of members; Lightning's `MEMBER: 4/8` numbers them from 1, it does not count them."""
+    return number(e.fields.get("world") or str(e.fields.get("detail") or "").rpartition("/")[2]) or 0
+
+
+def _joiner(case: Case, e: Event) -> int | None:
+    rank = e.fields.get("rank")
+    return rank if rank is not None else case.rank_of(e)
+
+
+def _communicators(case: Case) -> Reached | None:
+    """The ranks that began a communicator of NCCL and did not complete it."""
+    lines = [e for e in case.telling("communicator") if not _went_on(case, e)]
+    done = {_process(e) for e in lines if e.text.rstrip().endswith("COMPLETE")}
+    waiting = tuple(e for e in lines if _process(e) not in done)
+    if not waiting:
+        return None
+    absent = [] if done else _absent(waiting)
+    begun = len({*done, *map(_process, waiting)})
+    text = f"NCCL set-up began on {begun} rank{'s' * (begun > 1)} and completed on {len(done) or 'none'}"
+    text += f"; {ranks_text(absent)} never began it" if absent else ""
+    return Reached(text, "rendezvous", tuple(absent), waiting)
+
+
+def _absent(waiting: Sequence[Event]) -> list[int]:
+    """The ranks of a communicator that did not begin it."""
+    world = max(number(e.fields.get("world")) or 0 for e in waiting)
+    return sorted(set(range(world if world <= MOST else 0)) - {number(e.fields.get("rank")) for e in waiting})
+
+
+def _process(e: Event) -> tuple[object, ...]:
+    return e.fields.get("host"), e.fields.get("pid"), e.fields.get("rank"), e.fields.get("world")
+
+
+def _went_on(case: Case, e: Event) -> bool:
+    """Whether its log shows work below a line, or any log does where lines of other logs have no order with it."""
+    own = [x for x in case.of_kind("worked") if x.fields.get("by") in ("count", "loss", "answer", "up")]
+    return any(x.where.source != e.where.source or x.line > e.line for x in own)
+
+
+# ── the last lines of the ranks ─────────────────────────────────────────────────────────────────────────────
+
+
+def _behind(case: Case) -> Reached | None:
+    """The few ranks that stopped at another line than the others, before any rank is seen at work."""
+    last = {} if liveness.shown_at_work(case) else dict(_last_lines(case))
+    usual = next((form for form, _ in Counter(x.forms[-1] for x in last.values()).most_common(1)), "")
+    most = [x for x in last.values() if x.forms[-1] == usual]
+    others = {rank: x for rank, x in last.items() if x.forms[-1] != usual}
+    behind = {r: x for r, x in others.items() if any(x.forms[-1] in found.forms for found in most)}
+    few = behind or (others if len(others) < len(most) else {})
+    if not few or len(few) > len(most):
+        return None
+    first, other = next(iter(few.values())).event, most[0].event
+    text = f"{capital(ranks_text(few))} stopped at `{_doing(first)}`; the last line of the others is `{_doing(other)}`"
+    return Reached(text, _phase(case), tuple(sorted(few)), (first, other))
+
+
+def _last_lines(case: Case) -> Iterator[tuple[int, _Last]]:
+    """The lines of each rank that has some of its own."""
+    for rank, own in case.by_rank.items():
+        ends = [e for e in own if e.kind == "line" and e.fields.get("last")]
+        if ends:
+            e = max(ends, key=lambda e: (len(e.fields.get("once", ())), e.line))
+            printed = [*(text for _, text, _ in e.fields.get("once", ())), e.text]
+            yield rank, _Last([shape(text) for text in printed], e)
+
+
+def _begun(case: Case) -> Reached | None:
+    """The last line of a log that begins something: an evaluation, a checkpoint, a compilation."""
+    works = case.of_kind("worked")
+    done = {source: max(e.line for e in own) for source, own in grouped((e.where.source, e) for e in works).items()}
+    found = [e for e in _last_of_logs(case) if _begins(e) and e.line >= done.get(e.where.source, 0)]
+    busy = done.keys() - {e.where.source for e in found}
+    if not found or len(busy) >= len(found) or any(e.fields.get("full") for e in works):
+        return None  # the work was complete, or goes on elsewhere
+    e = max(found, key=lambda e: (e.at or 0.0, e.where.source))
+    return Reached(f"The log stops at `{_doing(e)}`{_after_step(case)}", _phase(case), (), tuple(found[:SHOWN]))
+
+
+def _begins(e: Event) -> bool:
+    return bool(_REGEXES["begins"].search(message(e.text, len(e.text))))
+
+
+def _quiet(case: Case) -> Reached | None:
+    """A log that others still write to, long after the last sign of work: a watcher of the queue, retries."""
+    for source in case.at_work:
+        done = max((e for e in case.by_source[source] if e.kind == "worked"), key=lambda e: e.line, default=None)
+        later = [e for e in case.by_source[source] if done and e.below(done) and e.raw_time and e.kind in QUIET]
+        times = [e.at for e in later if e.at is not None]
+        if done and times and QUIET_S <= (silence := max(times) - min(times)) < MONTH_S:
+            text = f"No rank reports progress in the last {duration(silence)} of the log{_after_step(case)}"
+            return Reached(text, "hang", (), (done, max(later, key=lambda e: e.line)))
+    return None
+
+
+def _never_worked(case: Case) -> Reached | None:
+    """A job without any sign of work: the last line of all."""
+    ends = _last_of_logs(case)
+    launched = case.registry.ranks or case.registry.world or any(s.kind == "agent" for s in case.sources.values())
+    if liveness.is_alive(case) or not launched or not ends:
+        return None
+    e = max(ends, key=lambda e: (e.at or 0.0, e.line))
+    text = f"Start-up never completed: no rank reports a step; the last line is `{_doing(e)}`"
+    return Reached(text, "rendezvous", (), (e,))
+
+
+def _last_of_logs(case: Case) -> list[Event]:
+    """The last ordinary line of each log; the last one where it has none."""
+    found: dict[str, Event] = {}
+    for e in case.of_kind("line"):
+        if e.fields.get("last") and e.source_kind in (*RANK_LOGS, "agent"):
+            line, text = e.fields.get("final", (e.line, e.text))
+            own = e._replace(
+                where=e.where._replace(line=line, file_line=None if line != e.line else e.where.file_line), text=text
+            )
+            found[e.where.source] = max(found.get(e.where.source, own), own, key=lambda e: e.line)
+    return list(found.values())
+
+
+def _doing(e: Event) -> str:
+    """The message of a line; of a progress bar its name and how far it is."""
+    if m := _REGEXES["bar-at"].search(e.text):
+        return f"{m['what'].strip()} {m['percent']} %"
+    return message(e.text)
+
+
+def _after_step(case: Case) -> str:
+    step = max((e.fields.get("step") or 0 for e in case.of_kind("progress")), default=0)
+    return f", after step {step}" if step else ""
+
+
+def _phase(case: Case) -> str:
+    """A wait before the first step is one of the start."""
+    return "hang" if case.of_kind("progress") or liveness.shown_at_work(case) else "rendezvous"
+
+
+STEPS: Sequence[Callable[[Case], Reached | None]] = (announced, _communicators, _behind, _begun, _quiet, _never_worked)
