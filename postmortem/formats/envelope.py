@@ -207,7 +207,9 @@ class _Peeler:
         if style.srun and (m := self.match(SRUN)):
             self.key.append(slice(*self.stripped(*m.span())))
             # slurmstepd writes into the pipe of some task and is no task
-            if not self.text.startswith("slurmstepd", self.at):
+            if style.task:
+                self.learn("writer", *m.span("rank"), lambda n: f"task {n}")
+            elif not self.text.startswith("slurmstepd", self.at):
                 self.learn("rank", *m.span("rank"), whole)
         elif ": kern" in self.text and (m := self.match(_TALOS)):
             self.learn("host", *m.span("host"))

@@ -17,6 +17,7 @@ class Style(NamedTuple):
     """The labels of one file."""
 
     srun: bool = False
+    task: bool = False  # of srun's label: a launcher of several ranks, not a rank
     host: bool = False
     column: str = ""  # a key of COLUMNS
     margin: bool = False  # the whole file was pasted as a quotation
@@ -67,7 +68,9 @@ def _candidates(alike: str) -> list[Candidate]:
     slurm = ("srun:", "slurmstepd", "*** ")  # lines between those of the tasks
     tasks = [(n, m) for n, line in lines if (m := _match("srun", line))]
     if tasks and _mostly(lines, lambda line: _match("srun", line) or line.startswith(slurm)):
-        found.append((lambda plain: len(set(_texts(tasks, 1, plain))) < len(lines), Style(srun=True)))
+        launchers = any(_REGEXES["of-launcher"].match(m.string, m.end()) for _, m in tasks)
+        srun = Style(srun=True, task=launchers)
+        found.append((lambda plain: len(set(_texts(tasks, 1, plain))) < len(lines), srun))
     host = bool(_mostly(lines, lambda line: (": " in line or " | " in line) and _match("host", line)))
     label = next((name for name in LABELS if _mostly(lines, partial(_match, name))), "")
     for name in COLUMNS:
