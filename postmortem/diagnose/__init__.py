@@ -141,7 +141,7 @@ def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: L
         return replace(only, job=name, folder=name, outcome="recovered" if again else only.outcome)
     each = [solve(part, sources, library, n) for n, part in parts.items()]
     failing, last = [s for s in each if s.outcome != "healthy"], each[-1]
-    chosen = _that_ended_it(failing) if failing else last
+    chosen = (last if _begun_anew(failing, last) else _that_ended_it(failing)) if failing else last
     good = last.outcome == "healthy" or (last.root is None and outcome.only_lacks(last.case, last.claims))
     recovered = bool(failing) and good and _went_well([s.case for s in each])
     if recovered:
@@ -171,6 +171,13 @@ def _finished_after_death(case: Case) -> bool:
         return False
     case.note("all ranks reported that they finished, after their group had been torn down: it was restarted")
     return True
+
+
+def _begun_anew(failing: Sequence[Solution], last: Solution) -> bool:
+    """Whether the runs before the last were stopped from outside, and it began without a failure of its own."""
+    stopped = (s.root is not None and s.root.pattern.category == "external-signal" for s in failing if s is not last)
+    silent = last.outcome == "undetermined" and last.root is None and not outcome.failed(last.case, last.claims)
+    return silent and len(failing) > 1 and all(stopped)
 
 
 def _that_ended_it(failing: Sequence[Solution]) -> Solution:

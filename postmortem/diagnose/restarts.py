@@ -83,7 +83,8 @@ def _cuts(own: Sequence[Event], library: Library) -> list[int]:
     if requeued:
         return requeued
     own = _without_end_reports(own, library)
-    blocks = [e.end for e in own if e.kind in ("exception", "exit")]
+    ended = library.telling("end")  # a shell's line on the process is of the run that it ended
+    blocks = [e.end for e in own if e.kind in ("exception", "exit") or e.pattern in ended]
     deadly = library.telling("death") - stops
     deaths = [e for e in own if e.pattern in deadly]
     if deaths:
@@ -91,7 +92,7 @@ def _cuts(own: Sequence[Event], library: Library) -> list[int]:
         starts = (_birth(begun, e) + _next_report(e, deaths) + _next_launch(own, e, deaths) for e in deaths)
         return _ends(zip((e.end + REST for e in deaths), starts, strict=True), blocks)
     stated = _stated(own, library.telling("again")) or _stated(own, library.telling("birth"))[1:]
-    ends = (_launches(own), _paused(own, library), _fresh(own, library))
+    ends = (_launches(own, ended), _paused(own, library), _fresh(own, library))
     return sorted({*stated, *(cut for found in ends for cut in _ends(found, blocks))})
 
 
@@ -175,10 +176,11 @@ def _is_last_and_uncaught(e: Event) -> bool:
     return not (e.fields.get("chained") or e.fields.get("stepped")) and liveness.uncaught(e)
 
 
-def _launches(own: Sequence[Event]) -> Iterator[tuple[int, list[int]]]:
-    """Uncaught tracebacks, with the launches in the same log: where a writer's first line comes again before any of
-    them, it is no start."""
-    raised = list(filter(_ended_a_program, own))
+def _launches(own: Sequence[Event], ended: Set[str]) -> Iterator[tuple[int, list[int]]]:
+    """Uncaught tracebacks and a shell's reports of a process that a signal ended, with the launches in the same log:
+    where a writer's first line comes again before any of them, it is no start."""
+    alone = not any(e.rank is not None or "local_rank" in e.fields for e in own)
+    raised = [e for e in own if _ended_a_program(e) or (alone and e.pattern in ended)]
     again = [e for e in own if raised and e.kind == "anew" and e.fields.get("first")]
     usual = {(e.rank, e.fields.get("writer")) for e in again if e.end < raised[0].end}
     starts = [e.end for e in again if (e.rank, e.fields.get("writer")) not in usual]

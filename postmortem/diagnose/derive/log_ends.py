@@ -43,6 +43,8 @@ def _end(case: Case, source: str, benign: Set[Where]) -> tuple[Event, str] | Non
     end = max((e.line * (e.kind == "line") for e in lines), default=0)
     last = [e for e in lines if e.line > max(end - BEHIND - 1, worked)]
     errors = [e for e in _unanswered(last) if e.where not in benign]
+    if worked:  # the script goes on where its program has ended without an error
+        errors = [e for e in errors if not _REGEXES["of-script"].search(e.text)]
     if errors:
         return max(errors, key=lambda e: e.where), "log-ends-with-error"
     waits = [e for e in last if e.line == end and _repeats(e, lines)]
