@@ -19,6 +19,7 @@ BEFORE: tuple[tuple[Rule, ...], ...] = (
         survived.while_leaving,
         survived.at_exit_barrier,
         survived.caught,
+        survived.ended_a_thread,
         survived.fell_back,
         survived.finite_again,
     ),

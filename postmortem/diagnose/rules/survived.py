@@ -179,6 +179,19 @@ def caught(view: View) -> Iterator[Defeat]:
             yield Defeat(at, "symptom", "it was caught and not logged as an error")
 
 
+def ended_a_thread(view: View) -> Iterator[Defeat]:
+    """An exception of a helper thread, where the main thread raised one of its own below it: only that ended the
+    process."""
+    raised = [c for c in view.claims if c.role == "cause" and liveness.uncaught(c.event)]
+    for at, claim in view.numbered("cause"):
+        if _first_function(claim.event) in THREADS:
+            main = next((c.event for c in raised if c.event.below(claim.event)), None)
+            if main is not None:
+                yield Defeat(
+                    at, "symptom", f"it ended a thread; the process ended by its own exception at {main.where}"
+                )
+
+
 def _first_function(e: Event) -> str:
     frames = e.fields.get("frames")
     return frames[0][2] if frames else ""
