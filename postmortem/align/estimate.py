@@ -69,7 +69,7 @@ def estimate(events: Sequence[Event], owners: Owners) -> Estimates:
     members = {c: found for c, found in owners.grouped(events).items() if not c.kernel}
     times = {c: [e.time or 0.0 for e in found] for c, found in members.items()}
     spans = {c: (min(stamps), max(stamps)) for c, stamps in times.items()}
-    named = {**zones.named_by_span(spans), **zones.named_by_epoch(members)}
+    named = {**zones.named_by_span(spans), **zones.named_by_offset(members), **zones.named_by_epoch(members)}
     found, how = _synced(consensus, named, spans) if consensus is not None else ({}, "")
     _take_twins(found, named, spans)
     lonely = [c for c in sorted(spans, key=lambda c: (-len(times[c]), str(c))) if c not in found]
@@ -166,7 +166,7 @@ def _anchored(rows: Estimates) -> Estimates:
 def _beside(rows: Estimates, found: Estimates, spans: Spans, how: str) -> Estimates:
     """The hosts that have lines in common with each other and none with the rest, at an unknown distance from it."""
     ends, rest = _corrected(rows, spans), _corrected(found, spans)
-    shift = 0.0 if how == "named" else zones.by_span((min(ends), max(ends)), rest)
+    shift = 0.0 if how == "named" else zones.by_span((min(ends), max(ends)), rest, _farthest(found))
     floor = UNCOMPARED if how == "named" else ZONE_ONLY if shift is not None else LOST
     others = f"{len(rows) - 1} other{'s' * (len(rows) != 2)}"
     why = f"compared with {others}; no line in common with the other {len(found)} clocks"
@@ -332,7 +332,7 @@ def _take_lonely(
     if not reference and rest:
         reference = list(spans[rest[0]])
         how = ""
-    totals = {c: z for c in rest if (z := zones.by_span(spans[c], reference)) is not None}
+    totals = {c: z for c in rest if (z := zones.by_span(spans[c], reference, _farthest(found))) is not None}
     if not how and not found:
         base, how = zones.gauge(totals, {})
         base = zones.snapped(base)
@@ -340,6 +340,11 @@ def _take_lonely(
         base, how = 0.0, how or "named"
     for clock in rest:
         found[clock] = _by_span(totals.get(clock), base, how, several)
+
+
+def _farthest(found: Estimates) -> float:
+    """How far two clocks may lie apart by their zones: UTC is one of them, where a clock with a zone is known."""
+    return zones.FARTHEST if any(c.kind == "absolute" for c in found) else 2 * zones.FARTHEST
 
 
 def _by_span(total: float | None, base: float, how: str, several: bool) -> Estimate:

@@ -11,17 +11,20 @@ Tokyo and UTC than UTC and an island; where that leaves it open, no zone is name
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from postmortem.align.owners import ClockId
 from postmortem.align.years import YEARLESS_END
 from postmortem.model import Event
+from postmortem.model.digits import whole
 
 QUARTER = 900.0
 FARTHEST = 14 * 3600.0
 NEAR = 120.0  # a skew below this leaves no doubt about the quarter of an hour
 PAUSE = 3 * 3600.0  # a log may begin so long after the others' last line: a time limit's, after a hang
+_PRINTED = re.compile(r"[+-]\d\d:?\d\d$")
 SAME = 1.0  # seconds between two forms of one reading
 CLEAR = 3.0  # how much likelier the best reading of unnamed zones must be than the next
 
@@ -73,6 +76,25 @@ def named_by_epoch(members: Mapping[ClockId, Sequence[Event]]) -> dict[ClockId, 
     return {clock: min(zones, key=lambda z: (-zones[z], abs(z))) for clock, zones in votes.items()}
 
 
+def named_by_offset(members: Mapping[ClockId, Sequence[Event]]) -> dict[ClockId, float]:
+    """Naive clock -> its zone, where the stamps of its host with a zone print one other than UTC. A container that runs
+    in UTC prints that whatever the zone of its host is."""
+    printed = {
+        clock: {m[0] for e in found if e.raw_time and (m := _PRINTED.search(e.raw_time))}
+        for clock, found in members.items()
+        if clock.kind == "absolute"
+    }
+    zones = {c: _seconds(next(iter(texts))) for c, texts in printed.items() if len(texts) == 1}
+    twins = {c: c._replace(kind="absolute") for c in members if c.kind == "naive"}
+    return {c: zones[twin] for c, twin in twins.items() if zones.get(twin)}
+
+
+def _seconds(printed: str) -> float:
+    """`+05:30` in seconds."""
+    digits = printed[1:].replace(":", "")
+    return (-1 if printed[0] == "-" else 1) * (whole(digits[:2]) * 3600.0 + whole(digits[2:]) * 60.0)
+
+
 def named_by_span(spans: Mapping[ClockId, tuple[float, float]]) -> dict[ClockId, float]:
     """Naive clock -> its zone, where the same host left stamps with a zone too: the shorter span is inside the longer.
 
@@ -101,11 +123,11 @@ def named_by_twin(totals: Mapping[ClockId, float]) -> dict[ClockId, float]:
     return {c: snapped(totals[c] - totals[twin]) for c, twin in twins.items() if twin in totals}
 
 
-def by_span(span: tuple[float, float], reference: Sequence[float]) -> float | None:
+def by_span(span: tuple[float, float], reference: Sequence[float], farthest: float = 2 * FARTHEST) -> float | None:
     """The zone that puts the span of a log on the span of the others; None where none does. Up to a pause only a
     distance between zones that exist counts: a quarter of an hour is a time-out."""
     ends = (span[0] - min(reference), span[1] - max(reference))
-    fits = [snapped(d) for d in ends if abs(d - snapped(d)) <= NEAR and abs(d) <= 2 * FARTHEST]
+    fits = [snapped(d) for d in ends if abs(d - snapped(d)) <= NEAR and abs(d) <= farthest]
     fits = [z for z in fits if abs(z) > PAUSE or exists(z) or exists(-z)]
     if span[0] <= max(reference) and span[1] >= min(reference):
         fits = [z for z in fits if not z] or [0.0]
