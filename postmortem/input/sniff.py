@@ -97,6 +97,12 @@ def _unit(head: Head) -> bool:
     return bool(tags) and tags.most_common(1)[0][1] * 10 >= 9 * len(lines)
 
 
+def _settings(head: Head) -> bool:
+    """Whether the settings go on to the end of the head: a batch script may print its environment above the job's log."""
+    lines = head.text.splitlines()
+    return sum(b"=" in line[:64] for line in lines) * 2 > len(lines)
+
+
 _TESTS: dict[str, Callable[[Head], bool]] = {
     "flight": _flight,
     "objects": _objects,
@@ -104,6 +110,7 @@ _TESTS: dict[str, Callable[[Head], bool]] = {
     "containers": _containers,
     "programs": _programs,
     "unit": _unit,
+    "settings": _settings,
 }
 
 
