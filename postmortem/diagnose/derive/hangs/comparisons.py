@@ -95,7 +95,8 @@ def _different_places(table: Table, places: Mapping[int, Place], proof: Mapping[
     )
     events = [proof[r] for r in sorted(places, key=lambda r: r not in odd)]
     because = at_odds(odd, majority, waited) if odd else capital(waited)
-    return table.case.claim("ranks-in-different-collectives", odd, events, because)
+    alike = all(call in POINT_TO_POINT for call, _ in groups)  # the ends of a pipeline differ: one of them is late
+    return table.case.claim("rank-never-arrived" if alike else "ranks-in-different-collectives", odd, events, because)
 
 
 def _odd(places: Mapping[int, Place], groups: Mapping[Place, list[int]]) -> tuple[list[int], bool]:
