@@ -20,6 +20,7 @@ from postmortem.model import Event
 from postmortem.system import lazy
 
 _SPAWNED = lazy.regex(r"\bProcess(?:Raised|Exited)Exception\b")
+_PART = lazy.regex(r"(?P<log>.+)\.(?P<part>\d{1,3})(?:\.(?:gz|xz|bz2|zst))?")
 LOGGED = ("line", "notice", "worked", "progress", "identity", "anew")
 SLACK_S = 1.0
 PAUSE_S = 60.0  # between two runs that somebody started by hand
@@ -37,13 +38,39 @@ def infer(events: Sequence[Event], library: Library) -> list[Event]:
         if not any(cuts.values()):
             cuts = {source: _cuts(own, library) for source, own in own_lines.items()}
     if not any(cuts.values()):
-        return list(events)
+        return _rotated(events, library)
 
     def numbered(e: Event) -> Event:
         lines = cuts.get(e.where.source) if e.where.line is not None else None
         return e._replace(attempt=bisect_left(lines, e.line)) if lines else e
 
     return [numbered(e) for e in events]
+
+
+def _rotated(events: Sequence[Event], library: Library) -> list[Event]:
+    """The events with the number of their attempt, where a log was rotated between two runs: `train.log.2.gz`,
+    `train.log.1`, `train.log`. A part that ends with a failure, and the next that begins later, are two."""
+    parts: dict[str, list[tuple[int, str]]] = {}
+    for source in {e.where.source for e in events}:
+        m = _PART.fullmatch(source)
+        parts.setdefault(m["log"] if m else source, []).append((-int(m["part"]) if m else 0, source))
+    own = grouped((e.where.source, e) for e in events)
+    number: dict[str, int] = {}
+    for found in (sorted(p) for p in parts.values() if len(p) > 1):
+        n = 0
+        for (_, older), (_, newer) in pairwise(found):
+            number.setdefault(older, n)
+            n += any(_is_end(e, library) for e in own[older]) and _begins_later(own[older], own[newer])
+            number[newer] = n
+    several = len({*number.values()}) > 1
+    return [e._replace(attempt=number.get(e.where.source)) if several else e for e in events]
+
+
+def _begins_later(older: Sequence[Event], newer: Sequence[Event]) -> bool:
+    """Whether work begins in the newer part after the last line of the older one."""
+    before, after = ([e.at for e in own if e.at is not None and e.raw_time] for own in (older, newer))
+    works = any(e.kind == "worked" for e in newer)
+    return works and bool(before and after) and min(after) > max(before) + SLACK_S
 
 
 # ── one process at a time ───────────────────────────────────────────────────────────────────────────────────
