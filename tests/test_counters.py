@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from conftest import table
 from postmortem.blocks import counters, progress
-from postmortem.blocks.counters import MARKS
 from postmortem.formats.envelope import Style, peel
 from postmortem.model import Event, Sample, Source
+from postmortem.model.details import MARKS
 from postmortem.model.digits import zeros
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from conftest import table
 from postmortem.blocks import faults, read_text
-from postmortem.blocks.frames import code_line, collective_in, collective_of, is_only_printed
+from postmortem.formats.frames import code_line, collective_in, collective_of, is_only_printed
 
 REFUSALS = table("faults")["refusals"]
 REASONS = table("faults")["reasons"]

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from conftest import ROOT, table
 from postmortem.analyze import analyze
-from postmortem.blocks.flight_recorder import parse
 from postmortem.diagnose.derive.hangs import recorder
 from postmortem.diagnose.derive.hangs.recorder import Reading
+from postmortem.documents.flight_recorder import parse
 from postmortem.model import Event, Source
 
 # torch 2.13, gloo, 4 ranks, sub-groups: written by _dump_fr_trace(_json)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from conftest import GOOD, ROOT, losses, solved, table
 from postmortem import blocks as parsers
-from postmortem import reading, report, scan
+from postmortem import documents, reading, report, scan
 from postmortem.align import Timeline
 from postmortem.analyze import Options, analyze
 from postmortem.blocks import torchrun, traceback
@@ -93,7 +93,7 @@ def test_every_number_of_every_example_may_be_anything(text: str, evil: str, see
     library = load()
     source = Source("rank0.log", kind, len(data))
     stream = unwrap.of(source, io.BytesIO(data))
-    content = kind in parsers.DOCUMENT_KINDS
+    content = kind in documents.KINDS
     parsers.parse(scan.scan(source, stream, parsers.engine(library), want_content=content), library)
 
 

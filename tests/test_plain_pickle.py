@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import python
-from postmortem.blocks.plain_pickle import LIMITS, Limits, PlainPickleError, loads
+from postmortem.documents.plain_pickle import LIMITS, Limits, PlainPickleError, loads
 
 MARKER = Path("/tmp/postmortem-plain-pickle-executed")
 PROTOCOLS = (2, 3, 4, 5)

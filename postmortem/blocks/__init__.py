@@ -14,17 +14,8 @@ from typing import Any
 
 import regex
 
-from postmortem import scan
-from postmortem.blocks import (
-    cut_excerpts,
-    faults,
-    flight_recorder,
-    own_verdict,
-    progress,
-    stacks,
-    torchrun,
-    traceback,
-)
+from postmortem import documents, scan
+from postmortem.blocks import cut_excerpts, faults, own_verdict, progress, stacks, torchrun, traceback
 from postmortem.blocks.guard import Guard
 from postmortem.formats import envelope, tables, unwrap
 from postmortem.formats.envelope import Style
@@ -53,14 +44,6 @@ _PARSERS: tuple[tuple[Signature, Callable[[Excerpt], Iterator[Event]]], ...] = (
 )
 OPENERS = tuple(opener for opener, _ in _PARSERS)
 _BY_OPENER = {opener.id: parser for opener, parser in _PARSERS}
-_DOCUMENTS: dict[str, Callable[[Source, bytes], Iterator[Event]]] = {
-    "error-file": torchrun.error_file,
-    "flight-recorder": flight_recorder.parse,
-    "stack": stacks.parse,
-    "process-table": tables.processes,
-    "cgroup": tables.counters,
-}
-DOCUMENT_KINDS = frozenset(_DOCUMENTS)  # sources that are read whole
 # the kinds of events that ordinary lines of a source yield; None is all
 _ORDINARY: dict[str, frozenset[str] | None] = {
     **dict.fromkeys(("console", "agent", "json-lines", "ray", "scheduler")),
@@ -82,7 +65,7 @@ def parse(
     guard = Guard(source.path, lost)
     style = guard.call(Style(), lambda: _style(scanned, lines))
     events: list[Event] = []
-    document = _DOCUMENTS.get(source.kind)
+    document = documents.READERS.get(source.kind)
     if document is not None and scanned.content is not None:
         events += guard.events(None, document, source, scanned.content)
     for e in events:
@@ -90,7 +73,7 @@ def parse(
             guard.note(e.text)
     if source.kind == "error-file" and any(e.kind == "exception" for e in events):
         events += guard.events(None, _patterns_of_document, scanned, library, events)
-    elif source.kind != "flight-recorder":
+    elif source.kind not in documents.UNSEARCHED:
         stamped: set[int] = set()
         for hit in scanned.hits:
             events += guard.events(hit.line, _hit, source, hit, style, library, stamped)
@@ -320,6 +303,9 @@ def _readings(event: Event) -> Iterator[tuple[str, str, Details]]:
     if event.kind == "uttered":
         yield "exception", line, {"uttered": True}
         return
+    if event.kind == "fact":
+        yield "fact", event.fields.get("says", ""), {}
+        return
     yield event.kind, line, {}
     if event.kind == "exception":
         library, text = faults.library_of(line)
@@ -339,7 +325,7 @@ def read_text(text: str, kind: str = "", library: Library | None = None) -> list
     library = library or load()
     source = Source(path="example", kind=kind or "console", size=len(text))
     stream = unwrap.of(source, io.BytesIO(text.encode()))
-    scanned = scan.scan(source, stream, engine(library), want_content=kind in DOCUMENT_KINDS)
+    scanned = scan.scan(source, stream, engine(library), want_content=kind in documents.KINDS)
     return parse(scanned, library)
 
 
@@ -348,4 +334,4 @@ def engine(library: Library) -> scan.Engine:
     return scan.own_engine(library, lambda: [*library.signatures(), *OPENERS])
 
 
-__all__ = ["DOCUMENT_KINDS", "OPENERS", "engine", "parse", "read_text"]
+__all__ = ["OPENERS", "engine", "parse", "read_text"]

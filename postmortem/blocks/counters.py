@@ -22,11 +22,10 @@ from itertools import islice
 
 from postmortem.formats.excerpt import Line, line_event
 from postmortem.model import Event, Source
-from postmortem.model.details import Details
+from postmortem.model.details import MARKS, Details
 from postmortem.model.digits import whole
 from postmortem.system import forms
 
-MARKS = 300  # of each writer: more do not make a clock better
 FAMILIES = 16
 COLUMNS = 4
 TOKENS = 8

@@ -11,7 +11,7 @@ from postmortem.system import forms
 
 MOST = 65536  # bytes of an excerpt
 NEAR = 8  # first lines among which a frame has to be
-_REGEXES = forms.regexes("blocks/exceptions")
+_REGEXES = forms.regexes("formats/exceptions")
 
 
 def parse(source: Source, data: bytes, style: Style) -> Iterator[Event]:

@@ -20,18 +20,18 @@ from itertools import chain, islice, takewhile
 from typing import cast
 
 from postmortem.blocks import signs
-from postmortem.blocks.frames import (
+from postmortem.formats import boxed
+from postmortem.formats.excerpt import Excerpt, Line, timed
+from postmortem.formats.frames import (
     Frames,
     before_signal,
-    code_line,
     collective_in,
-    collective_of,
+    exception_fields,
     frame_of,
     is_only_printed,
     is_own,
+    is_wrapper,
 )
-from postmortem.formats import boxed
-from postmortem.formats.excerpt import Excerpt, Line, timed
 from postmortem.library import Signature
 from postmortem.model import Event
 from postmortem.model.details import Details, Row
@@ -48,7 +48,7 @@ HEADLESS = Signature(
 )
 HEAD = "Traceback (most recent call last)"
 PRINTED = 60  # lines of a child's output that a parent's exception may quote
-_REGEXES = forms.regexes("blocks/exceptions")
+_REGEXES = forms.regexes("formats/exceptions")
 _FRAME, _NAMED, _ANY, _ORIGINAL = (_REGEXES[name] for name in ("frame", "named", "any", "original"))
 
 
@@ -325,24 +325,6 @@ def _once(message: str) -> str:
     """What two processes wrote at once behind their exceptions' classes: `: : invalid syntaxinvalid syntax`."""
     m = _REGEXES["doubled-message"].fullmatch(message)
     return f": {m[1]}" if m else message
-
-
-def exception_fields(kind: str, message: str, line: str, frames: Frames) -> Details:
-    """The fields of every event of kind `exception`; `frames` most recent last."""
-    outside = before_signal(frames)
-    return {
-        "type": kind,
-        "message": cut(message, 2000),
-        "line": cut(line, 2000),
-        "frames": tuple(frames[-60:]),
-        "code": code_line(outside),
-        "collective": collective_of(outside),
-    }
-
-
-def is_wrapper(kind: str) -> bool:
-    """Whether a class of exceptions only reports that another process failed."""
-    return _REGEXES["wrapper"].fullmatch(kind.split("(")[0].rsplit(".", 1)[-1]) is not None
 
 
 def _rank_table(below: Iterator[Line]) -> tuple[Row, ...]:

@@ -18,7 +18,7 @@ from postmortem.formats.excerpt import Line
 from postmortem.system import forms
 
 MESSAGE = 12  # lines of one broken message
-_REGEXES = forms.regexes("blocks/exceptions")
+_REGEXES = forms.regexes("formats/exceptions")
 
 
 def opens(body: str) -> bool:

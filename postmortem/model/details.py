@@ -12,6 +12,7 @@ from postmortem.model.digits import number
 
 Frame = tuple[str, int, str]  # file, line, function
 Collective = tuple[str, int, str, str]  # group, number, operation, sizes and types
+MARKS = 300  # of each writer in a sync: more do not make a clock better
 Row = tuple[int, str, int, int | None, str]  # rank, value, line, line of the file, text
 
 
@@ -124,7 +125,7 @@ class Ended(TypedDict, total=False):
 
 
 class Failed(TypedDict, total=False):
-    """Of a fault."""
+    """Of a fault, or of a fact."""
 
     says: str  # read by patterns
     warned: str

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from postmortem import blocks as parsers
+from postmortem import documents, scan
 from postmortem import input as collect
-from postmortem import scan
 from postmortem.errors import PatternError, PostmortemError, UsageError, ours
 from postmortem.formats import unwrap
 from postmortem.input import Container
@@ -131,7 +131,7 @@ def _jobs(containers: Sequence[Container], ways: Ways) -> Iterator[Job]:
     for container in containers:
         parts = scan.parts(container.size)
         source = collect.divisible(container) if len(parts) > 1 and not ways.observe else None
-        if source is None or source.kind in parsers.DOCUMENT_KINDS or _is_wrapped(container, source):
+        if source is None or source.kind in documents.KINDS or _is_wrapped(container, source):
             yield Job(container, ways.patterns, lines, digest, observe=ways.observe)
         else:
             yield from (Job(container, ways.patterns, lines, digest, source, part) for part in parts)
@@ -255,7 +255,7 @@ def _read_source(
     try:
         plain = unwrap.of(source, stream)
         observed = _Observed(plain, observer) if observer else plain
-        scanned = scan.scan(source, observed, engine, want_content=source.kind in parsers.DOCUMENT_KINDS)
+        scanned = scan.scan(source, observed, engine, want_content=source.kind in documents.KINDS)
     except PostmortemError:
         raise
     except Exception as error:

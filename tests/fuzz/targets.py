@@ -20,18 +20,20 @@ from packed import PACK, tar_of, zip_of
 
 from fuzz.watch import ROOT, folder
 from postmortem import blocks as parsers
-from postmortem import reading, report, scan
+from postmortem import documents, reading, report, scan
 from postmortem.analyze import Options, analyze
-from postmortem.blocks import counters, faults, flight_recorder, plain_pickle, progress, signs, stacks, torchrun
+from postmortem.blocks import counters, faults, progress, signs
+from postmortem.documents import plain_pickle
 from postmortem.errors import PostmortemError
-from postmortem.formats import boxed, envelope, excerpt, framing, records, style, tables, times, unwrap
+from postmortem.formats import boxed, envelope, excerpt, framing, records, style, times, unwrap
 from postmortem.input import Container, archives, collect, names, open_sources, remote, sniff
 from postmortem.input.streams import Incomplete, Limits
 from postmortem.library import load
 from postmortem.library.read import parse as read_pattern
 from postmortem.model import Around, Event, Hit, Sample, Skip, Source
 from postmortem.privacy import Redactor
-from postmortem.replay import documents, parameters, pick, script, verify
+from postmortem.replay import documents as reports
+from postmortem.replay import parameters, pick, script, verify
 
 SAMPLES = ROOT / "sample_logs"
 DUMPS = ROOT / "tests" / "data" / "flight_recorder"
@@ -152,7 +154,7 @@ def foreign() -> list[bytes]:
         arguments = {name: row.arguments.get(name, 3) for name in parameters.taken(row)}
         replay = {"scenario": row.id, "arguments": {**arguments, "world_size": 8, "rank": 3}}
         verdict = {"pattern": row.pattern, "category": row.category, "culprit": {"ranks": [3]}}
-        made = json.dumps({"schema": documents.SCHEMA, "verdict": verdict, "replay": replay}).encode()
+        made = json.dumps({"schema": reports.SCHEMA, "verdict": verdict, "replay": replay}).encode()
         out += [made, b'<html><script type="application/json" id="postmortem-incident">%s</script></html>' % made]
     return out
 
@@ -241,13 +243,7 @@ def worked(data: bytes) -> None:
 
 
 def document_of(kind: str) -> Callable[[bytes], None]:
-    parser = {
-        "error-file": torchrun.error_file,
-        "flight-recorder": flight_recorder.parse,
-        "stack": stacks.parse,
-        "process-table": tables.processes,
-        "cgroup": tables.counters,
-    }[kind]
+    parser = documents.READERS[kind]
 
     def run(data: bytes) -> None:
         for event in parser(Source("nccl_trace_rank_3", kind, len(data)), data):
@@ -276,7 +272,7 @@ def parsed(kind: str) -> Callable[[bytes], None]:
     def run(data: bytes) -> None:
         source = Source("rank1.log", kind, len(data), rank=1)
         stream = unwrap.of(source, io.BytesIO(data))
-        scanned = scan.scan(source, stream, engine(), want_content=kind in parsers.DOCUMENT_KINDS)
+        scanned = scan.scan(source, stream, engine(), want_content=kind in documents.KINDS)
         _check(parsers.parse(scanned, load()), data)
 
     return run
@@ -434,7 +430,7 @@ def replayed(data: bytes) -> None:
     """A document by others: a scenario with values in range, or one sentence; the script is Python."""
     path = _file(data, "incident.json")
     try:
-        document = documents.read(path)
+        document = reports.read(path)
         order = pick.order(document)
     except PostmortemError as error:
         assert error.message and error.exit_code in (2, 3, 7, 1)
@@ -460,7 +456,7 @@ def _targets() -> Iterator[Target]:
     yield Target("blocks", windows, blocks, 3)
     yield Target("worked", windows, worked, 2)
     yield Target("pickled", dumps, pickled, 18)
-    for kind in ("error-file", "flight-recorder", "stack", "process-table", "cgroup"):
+    for kind in documents.READERS:
         yield Target(kind, dumps if kind == "flight-recorder" else of_kinds(kind), document_of(kind), 4)
     yield Target("named", lines, named, 4)
     yield Target("opened", packed, opened, 2)

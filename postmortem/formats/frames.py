@@ -7,12 +7,13 @@ import sys
 
 from postmortem.model.details import Details
 from postmortem.model.digits import whole
+from postmortem.privacy import cut
 from postmortem.system import forms
 
-_REGEXES = forms.regexes("blocks/exceptions")
+_REGEXES = forms.regexes("formats/exceptions")
 _LIBRARY = _REGEXES["library"]
 _PACKAGES = ("torch", "numpy", "lightning", "transformers", "accelerate", "deepspeed", "ray")
-_NAMES = {name: frozenset(row["names"]) for name, row in forms.rows("blocks/exceptions").items() if "names" in row}
+_NAMES = {name: frozenset(row["names"]) for name, row in forms.rows("formats/exceptions").items() if "names" in row}
 _COLLECTIVES, _BACKWARD = _NAMES["collectives"], _NAMES["backward"]
 Frames = list[tuple[str, int, str]]
 
@@ -46,6 +47,24 @@ def stack_fields(frames: Frames) -> Details:
         "code": code_line(frames[::-1]),
         "collective": collective_of(frames[::-1]),
     }
+
+
+def exception_fields(kind: str, message: str, line: str, frames: Frames) -> Details:
+    """The fields of every event of kind `exception`; `frames` most recent last."""
+    outside = before_signal(frames)
+    return {
+        "type": kind,
+        "message": cut(message, 2000),
+        "line": cut(line, 2000),
+        "frames": tuple(frames[-60:]),
+        "code": code_line(outside),
+        "collective": collective_of(outside),
+    }
+
+
+def is_wrapper(kind: str) -> bool:
+    """Whether a class of exceptions only reports that another process failed."""
+    return _REGEXES["wrapper"].fullmatch(kind.split("(")[0].rsplit(".", 1)[-1]) is not None
 
 
 def before_signal(frames: Frames) -> Frames:

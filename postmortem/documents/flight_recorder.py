@@ -21,13 +21,12 @@ from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from postmortem.blocks.counters import MARKS
-from postmortem.blocks.frames import stack_fields
-from postmortem.blocks.plain_pickle import PlainPickleError, loads
+from postmortem.documents.plain_pickle import PlainPickleError, loads
 from postmortem.formats import plain_json
 from postmortem.formats.excerpt import decode, source_event, timed
+from postmortem.formats.frames import stack_fields
 from postmortem.model import Event, Source, Stamp
-from postmortem.model.details import Counts, Details
+from postmortem.model.details import MARKS, Counts, Details
 from postmortem.model.digits import whole
 from postmortem.privacy import cut
 from postmortem.system import forms
@@ -36,7 +35,7 @@ MOST = 2000  # entries of a dump; the default size of torch's own buffer
 MAX_JSON = 32 << 20
 _FIELDS = ("entries", "pg_status", "pg_config")
 _COUNTS = ("enqueued", "started", "completed")
-_REGEXES = forms.regexes("blocks/exceptions")
+_REGEXES = forms.regexes("formats/exceptions")
 
 _BROKEN = (  # {0}: the error
     (json.JSONDecodeError, "its JSON is broken: {0.msg}"),

@@ -1,0 +1,31 @@
+"""Documents: sources that are read as a whole, with one subject and one time. One module per kind.
+
+A row of `input/kinds.yaml` recognizes a kind by its first bytes, a head, or a name; its reader makes events from it:
+
+    def parse(source: Source, content: bytes) -> Iterator[Event]
+
+What a document states becomes an event of a kind that the diagnosis knows (`crash`, `stack`, `exit`, `process`, ...),
+or a `fact` (see `facts`), which patterns with `on: fact` read. A document that cannot be read is an event
+`unreadable`; a reader never raises on content. A document shows a failure or a state, and never that a job went well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from postmortem.documents import error_file, flight_recorder, stacks, tables
+from postmortem.model import Event, Source
+
+Reader = Callable[[Source, bytes], Iterator[Event]]
+
+READERS: dict[str, Reader] = {
+    "error-file": error_file.parse,
+    "flight-recorder": flight_recorder.parse,
+    "stack": stacks.parse,
+    "process-table": tables.processes,
+    "cgroup": tables.counters,
+}
+KINDS = frozenset(READERS)  # sources that are read whole
+UNSEARCHED = frozenset({"flight-recorder"})  # patterns do not read their lines
+
+__all__ = ["KINDS", "READERS", "UNSEARCHED", "Reader"]
