@@ -156,7 +156,7 @@ def _evidence(
         lost = [*skips, *(s for r in reads for x in r.scanned for s in x.skips)]
         raise NothingReadable(
             _nothing(paths, lost, sources),
-            "logs may be text, .gz, .zst, .xz, .bz2, tar or zip; see `postmortem analyze --help`",
+            "logs may be text, core files, .gz, .zst, .xz, .bz2, .lz4, tar or zip; see `postmortem analyze --help`",
         )
     ledger = collect.build(found.containers, [x for r in reads for x in r.scanned], skips)
     events = [e for r in reads for e in r.events]

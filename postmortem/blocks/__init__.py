@@ -90,6 +90,18 @@ def parse(
     return sorted(events, key=lambda e: (e.where.line or 0, e.kind, e.pattern or ""))
 
 
+def parse_parts(
+    source: Source, parts: documents.Parts, library: Library, lost: list[Skip] | None = None
+) -> list[Event]:
+    """All events of a binary document; errors are added to `lost`."""
+    guard = Guard(source.path, lost)
+    events = guard.events(None, documents.IN_PARTS[source.kind], source, parts)
+    for e in events:
+        if e.kind == "unreadable":
+            guard.note(e.text)
+    return guard.call(events, lambda: _together(events, library, guard))
+
+
 def _style(scanned: Scanned, lines: int) -> Style:
     if not scanned.samples or scanned.source.kind == "run":  # its sentences begin with a rank
         return Style()
@@ -222,7 +234,7 @@ class _Decisive:
             for v in p.variants:
                 if kind := v.on or ("warned" if "NCCL WARN" in v.regex else ""):
                     self.variants.setdefault(kind, []).append((p, v.regex))
-        self.kinds = {"fault", "uttered", *self.variants}  # of events with a decisive line
+        self.kinds = {"fault", "uttered", "crash", *self.variants}  # of events with a decisive line
         # a user's own regex has no gate, and a time limit
         self.sieves = {
             kind: Sieve({str(n): regex if shipped(p) else "" for n, (p, regex) in enumerate(variants)})
@@ -303,8 +315,8 @@ def _readings(event: Event) -> Iterator[tuple[str, str, Details]]:
     if event.kind == "uttered":
         yield "exception", line, {"uttered": True}
         return
-    if event.kind == "fact":
-        yield "fact", event.fields.get("says", ""), {}
+    if event.kind in ("fact", "crash") and (says := event.fields.get("says")):
+        yield "fact", says, {}
         return
     yield event.kind, line, {}
     if event.kind == "exception":
@@ -334,4 +346,4 @@ def engine(library: Library) -> scan.Engine:
     return scan.own_engine(library, lambda: [*library.signatures(), *OPENERS])
 
 
-__all__ = ["OPENERS", "engine", "parse", "read_text"]
+__all__ = ["OPENERS", "engine", "parse", "parse_parts", "read_text"]

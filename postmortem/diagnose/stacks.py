@@ -44,7 +44,7 @@ def shown(case: Case) -> Iterator[Event]:
             last[("rank", rank) if rank is not None else (e.where.source, e.pid, e.where.line)] = e
     # a recorder without pending collectives shows where the rank was, not where it is
     waiting = [e for e in case.of_kind("recorder") if e.fields.get("pending")]
-    for e in (*case.of_kind("exception"), *waiting):
+    for e in (*case.of_kind("crash"), *case.of_kind("exception"), *waiting):
         rank = case.rank_of(e)
         if rank is not None and e.fields.get("own"):
             last.setdefault(("rank", rank), e)

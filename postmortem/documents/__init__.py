@@ -5,15 +5,17 @@ A row of `input/kinds.yaml` recognizes a kind by its first bytes, a head, or a n
     def parse(source: Source, content: bytes) -> Iterator[Event]
 
 What a document states becomes an event of a kind that the diagnosis knows (`crash`, `stack`, `exit`, `process`, ...),
-or a `fact` (see `facts`), which patterns with `on: fact` read. A document that cannot be read is an event
-`unreadable`; a reader never raises on content. A document shows a failure or a state, and never that a job went well.
+or a `fact` (see `facts`), which patterns with `on: fact` read. A document that cannot be read is an event `unreadable`;
+a reader never raises on content. Binary formats are read in parts. A document shows a failure or a state, and never
+that a job went well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from postmortem.documents import error_file, flight_recorder, stacks, tables
+from postmortem.documents import core, crash_reports, error_file, flight_recorder, stacks, tables
+from postmortem.documents.parts import Parts, Stream
 from postmortem.model import Event, Source
 
 Reader = Callable[[Source, bytes], Iterator[Event]]
@@ -22,10 +24,14 @@ READERS: dict[str, Reader] = {
     "error-file": error_file.parse,
     "flight-recorder": flight_recorder.parse,
     "stack": stacks.parse,
+    "coredumpctl": crash_reports.coredumpctl,
+    "apport": crash_reports.apport,
     "process-table": tables.processes,
     "cgroup": tables.counters,
 }
+IN_PARTS: dict[str, Callable[[Source, Parts], Iterator[Event]]] = {"core": core.parse}  # of binary formats
+UNREAD = "memory and tables that tell nothing about the crash"
 KINDS = frozenset(READERS)  # sources that are read whole
 UNSEARCHED = frozenset({"flight-recorder"})  # patterns do not read their lines
 
-__all__ = ["KINDS", "READERS", "UNSEARCHED", "Reader"]
+__all__ = ["IN_PARTS", "KINDS", "READERS", "Parts", "Stream", "UNREAD", "UNSEARCHED", "Reader"]

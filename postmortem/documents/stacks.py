@@ -1,4 +1,4 @@
-"""Stacks by py-spy, pystack or gdb: a `stack` for each dump, and a `crash` where a signal ended the process.
+"""Stacks of a process: by py-spy, whose dumps are read here, or by a debugger (see `debugger`).
 
 Process 23888: /opt/train/venv/bin/python3 -u train.py               py-spy: most recent first
 Thread 23888 (idle): "MainThread"
@@ -14,15 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from postmortem.documents import debugger
 from postmortem.formats.excerpt import decode, document_event
-from postmortem.formats.frames import Frames, code_line, frame_of, stack_fields
+from postmortem.formats.frames import Frames, frame_of, stack_fields
 from postmortem.model import Event, Source
-from postmortem.model.details import Details
 from postmortem.model.digits import whole
 from postmortem.system import forms
 
 _REGEXES = forms.regexes("formats/exceptions")
-_SIGNALS: dict[str, str] = forms.rows("formats/exceptions")["signals"]["names"]  # by their description
 _FORKED = ("_launch", "_bootstrap_inner")
 
 
@@ -32,8 +31,8 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
     m = _REGEXES["pid-in-path"].search(source.path)
     pid = whole(m[1]) if m else None
     yield from _py_spy(source, lines, pid)
-    yield from _pystack(source, lines)
-    yield from _gdb(source, lines, pid)
+    yield from debugger.pystack(source, lines)
+    yield from debugger.gdb(source, lines, pid)
 
 
 def _py_spy(source: Source, lines: list[str], pid: int | None) -> Iterator[Event]:
@@ -52,50 +51,3 @@ def _py_spy(source: Source, lines: list[str], pid: int | None) -> Iterator[Event
             at, name, state, frames = i, m["name"] or "", m["state"], []
         elif at >= 0 and (m := _REGEXES["spy-frame"].match(line)):
             frames.append(frame_of(m))
-
-
-def _pystack(source: Source, lines: list[str]) -> Iterator[Event]:
-    at, tid = -1, 0
-    frames: Frames = []
-    found: list[Event] = []
-    for i, line in enumerate([*lines, "Traceback for thread 0"]):
-        if m := _REGEXES["pystack-thread"].match(line):
-            if at >= 0 and frames:
-                fields = stack_fields(frames[::-1]) | {"tool": "pystack"}
-                found.append(document_event(source, "stack", lines, at, fields, tid))
-            at, tid, frames = i, whole(m["tid"]), []
-        elif at >= 0 and (m := _REGEXES["pystack-frame"].match(line)):
-            frames.append(frame_of(m))
-    at, m = next(((i, m) for i, line in enumerate(lines) if (m := _REGEXES["pystack-died"].search(line))), (0, None))
-    if not m or not found:
-        yield from found
-        return
-    text = m["what"].strip().lower()
-    signal = next((s for name, s in _SIGNALS.items() if name.lower() in text or text in name.lower()), text)
-    crash: Details = {**found[0].fields, "signal": signal, "line": lines[at].strip()}
-    yield document_event(source, "crash", lines, at, crash, found[0].pid)
-
-
-def _gdb(source: Source, lines: list[str], pid: int | None) -> Iterator[Event]:
-    at, m = next(((i, m) for i, line in enumerate(lines) if (m := _REGEXES["gdb-signal"].search(line))), (0, None))
-    if m is None:
-        return
-    frames: Frames = []
-    for line in lines[at : at + 400]:
-        if (f := _REGEXES["gdb-frame"].match(line)) and f["func"]:
-            if f["n"] == "0" and frames:
-                break  # the next thread
-            frames.append((f["file"] or f["lib"] or "?", whole(f["line"] or "0"), f["func"].strip()))
-    for line in lines[:at]:
-        if pid is None and (core := _REGEXES["core-pid"].search(line)) and (core[1] or core[2]):
-            pid = whole(core[1] or core[2])
-    own = ((file, n) for file, n, _ in frames if n and not file.startswith(("./nptl", "../sysdeps")))
-    file, number = next(own, ("", 0))
-    fields: Details = {
-        "signal": m["signal"],
-        "line": lines[at].strip(),
-        "frames": tuple(frames[:40]),
-        "code": f"{file.rsplit('/', 1)[-1]}:{number}" if file else code_line(frames[::-1]),
-        "tool": "gdb",
-    }
-    yield document_event(source, "crash", lines, at, fields, pid)

@@ -1,4 +1,4 @@
-"""Compressed bytes -> bytes, a bounded piece at a time, for gzip, xz, bzip2, zstd and raw deflate.
+"""Compressed bytes -> bytes, a bounded piece at a time, for gzip, xz, bzip2, zstd, lz4 and raw deflate.
 
     b"\\x1f\\x8b\\x08..." -> Gzip;  b"\\x28\\xb5\\x2f\\xfd..." -> Zstd
 
@@ -143,17 +143,28 @@ def _xz() -> Codec:
     return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY)
 
 
-CODECS: dict[str, Callable[[], Codec]] = {"gz": Gzip, "xz": _xz, "bz2": bz2.BZ2Decompressor, "zst": Zstd}
+def _lz4() -> Codec:
+    import lz4.frame
+
+    codec: Codec = lz4.frame.LZ4FrameDecompressor()
+    return codec
+
+
+CODECS: dict[str, Callable[[], Codec]] = {
+    "gz": Gzip, "xz": _xz, "bz2": bz2.BZ2Decompressor, "zst": Zstd, "lz4": _lz4,
+}  # fmt: skip
 
 
 def compression(head: bytes) -> str | None:
-    """Return the compression of a file by its magic bytes: gz, xz, bz2, zst, or None."""
+    """Return the compression of a file by its magic bytes: gz, xz, bz2, zst, lz4, or None."""
     if head[:3] == b"\x1f\x8b\x08":
         return "gz"
     if head[:6] == b"\xfd7zXZ\0":
         return "xz"
     if head[:3] == b"BZh" and head[3:4] in b"123456789" and head[4:10] in (b"1AY&SY", b"\x17rE8P\x90"):
         return "bz2"
+    if head[:4] == b"\x04\x22\x4d\x18":
+        return "lz4"
     if head[:4] == b"\x28\xb5\x2f\xfd" or (head[1:4] == b"\x2a\x4d\x18" and 0x50 <= head[0] <= 0x5F):
         return "zst"  # the second form is a skippable frame, which pzstd writes first
     return None

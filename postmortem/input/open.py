@@ -58,6 +58,16 @@ class Stream:
             failure.path = self._path
             raise
 
+    def read_at(self, at: int, n: int) -> bytes | None:
+        """Return n bytes at an offset of a file on disk; None where the bytes come only one after the other."""
+        if not isinstance(self._inner, File):
+            return None
+        return self._inner.read_at(at, max(0, min(n, self._inner.size - at)))
+
+    def pass_over(self, n: int) -> int:
+        """Skip about n bytes, at most n. Return how many; 0 at the end."""
+        return self._inner.pass_over(n)
+
 
 def open_regular(path: str | Path) -> int:
     """Open a file without following a link or waiting for a FIFO's writer. Raise OSError."""

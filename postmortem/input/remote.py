@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from postmortem.errors import PathMissing, UsageError
-from postmortem.input.binary import magic
+from postmortem.input.binary import IN_PARTS, magic
 from postmortem.input.container import Container, form_of
 from postmortem.input.streams import Bytes, Incomplete
 from postmortem.model import Skip
@@ -82,7 +82,7 @@ def _container(system: Any, name: str, label: str, size: int | None) -> Containe
         head = system.cat_file(name, start=0, end=min(512, size)) if size else b""
     except Exception as error:  # each library has errors of its own
         return Skip(label, size or 0, f"cannot be read: {type(error).__name__}: {str(error)[:200]}")
-    if binary := magic(head):
+    if (binary := magic(head)) and binary not in IN_PARTS:
         return Skip(label, size, f"binary ({binary})", meant=True)
     return Container(Path(label), label, size, form_of(label, head), url)
 

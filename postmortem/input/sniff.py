@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
-from postmortem.input.binary import binary, magic
+from postmortem.input.binary import IN_PARTS, binary, magic
 from postmortem.model.vocabulary import OWN_REPORT, STATE
 from postmortem.system import forms, lazy
 
@@ -28,7 +28,7 @@ UNIT_WITHIN = 1 << 15  # bytes: the first dozen lines of a machine's journal may
 FLIGHT_KEYS = (b"pg_config", b"pg_status", b"entries", b"comm_lib_version", b"nccl_version", b"collective_seq_id",
                b"profiling_name")  # fmt: skip
 OWN = (b'<meta name="generator" content="postmortem">', b'"schema": "postmortem/incident/')
-COMPRESSED = lazy.regex(r"\.(?:gz|xz|bz2|zst|zstd)$")
+COMPRESSED = lazy.regex(r"\.(?:gz|xz|bz2|zst|zstd|lz4)$")
 _HEADS = forms.byte_regexes("input/heads")
 _LAUNCHER = [literal.encode() for literal in forms.rows("input/heads")["launcher"]["literals"]]
 
@@ -186,7 +186,9 @@ def kind(path: str, head: bytes) -> tuple[str, str]:
         if sum(key in head for key in FLIGHT_KEYS) >= 2:
             return "flight-recorder", "a pickle with the flight recorder's fields"
         return "binary", "binary (pickle)"
-    if reason := binary(head):
+    if (reason := binary(head)) in IN_PARTS:
+        return IN_PARTS[reason], reason
+    if reason:
         return "binary", f"binary ({reason})"
     if _HEADS["collected"].match(head):
         return "binary", STATE

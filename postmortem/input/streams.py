@@ -334,7 +334,8 @@ class Decoded(Bytes):
 
 def _opens(form: str, data: bytes) -> bool:
     """True where `data` may start another member; a cut magic counts, it is a truncated member."""
-    magics = {"gz": b"\x1f\x8b\x08", "xz": b"\xfd7zXZ\0", "bz2": b"BZh", "zst": b"\x28\xb5\x2f\xfd"}
+    magics = {"gz": b"\x1f\x8b\x08", "xz": b"\xfd7zXZ\0", "bz2": b"BZh", "zst": b"\x28\xb5\x2f\xfd",
+              "lz4": b"\x04\x22\x4d\x18"}  # fmt: skip
     magic = magics.get(form, b"")
     head = data[: len(magic)]
     return magic.startswith(head) or (form == "zst" and data[1:4] == b"\x2a\x4d\x18"[: len(data) - 1])

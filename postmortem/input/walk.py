@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from postmortem.errors import PathMissing
-from postmortem.input.binary import magic
+from postmortem.input.binary import IN_PARTS, magic
 from postmortem.input.container import Container, form_of
 from postmortem.input.names import PASSED_BY, PASSED_BY_REASON, WRITTEN, printable
 from postmortem.input.open import open_regular
@@ -214,6 +214,6 @@ def _open(item: _Found, seen: dict[tuple[int, int], str]) -> Container | Skip:
     first = seen.setdefault((info.st_dev, info.st_ino), item.label)
     if first != item.label:
         return Skip(item.label, 0, f"the same file as {first}", meant=True)
-    if kind := magic(head):
+    if (kind := magic(head)) and kind not in IN_PARTS:
         return Skip(item.label, info.st_size, f"binary ({kind})", meant=True)
     return Container(Path(item.path), item.label, info.st_size, form_of(item.label, head))

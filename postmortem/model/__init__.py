@@ -336,6 +336,9 @@ _SPEAKERS: Mapping[str, Speaker] = {
     "process-table": "tool",
     "cgroup": "tool",
     "core-note": "tool",
+    "core": "tool",
+    "coredumpctl": "tool",
+    "apport": "tool",
     "environment": "tool",
     "stack": "tool",
 }

@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from postmortem import blocks as parsers
 from postmortem import documents, scan
@@ -251,6 +251,8 @@ def _read_source(
     observe: Observe | None = None,
 ) -> Read:
     """Scan and parse one source; an internal error costs this source alone."""
+    if source.kind in documents.IN_PARTS:
+        return _read_parts(source, stream, library)
     observer = observe(source) if observe else None
     try:
         plain = unwrap.of(source, stream)
@@ -264,6 +266,15 @@ def _read_source(
     if isinstance(plain, unwrap.Unwrapped):  # the ledger counts the bytes of the file
         read = replace(read, scanned=(replace(read.scanned[0], bytes=plain.bytes, lines=plain.lines),))
     return replace(read, observed=(observer.result(),)) if observer else read
+
+
+def _read_parts(source: Source, stream: collect.Readable, library: Library) -> Read:
+    """Read a binary document: a few parts of it, and the rest is a row of the ledger."""
+    parts = documents.Parts(cast("documents.Stream", stream))
+    lost: list[Skip] = []
+    events = parsers.parse_parts(source, parts, library, lost)
+    rest = Skip(source.path, max(0, source.size - parts.taken), documents.UNREAD, meant=True)
+    return Read((source,), tuple(events), (Scanned(source, parts.taken, 0, (), (), {}, None, (rest,)),), tuple(lost))
 
 
 class _Observed:

@@ -173,6 +173,7 @@ def _names(case: Case, root: Claim, subject: str, ranks: tuple[int, ...], limit:
         "unsaid": _last_words(case, root, ranks),
         "comm": (e.fields.get("comm") or "process"),
         "pid": f", pid {e.fields['pid']}" if e.fields.get("pid") else "",
+        "own_pid": f" (pid {e.fields['pid']})" if e.fields.get("pid") else "",
     }
 
 

@@ -104,6 +104,8 @@ def _why(all_: All, c: Claim) -> str:
     when, near = c.pattern.cause_if, c.pattern.cause_if_near
     if "joined" in when and c.ranks and all_.with_a_cause.isdisjoint(c.ranks):
         return "the process is this rank, and these logs have no better evidence"
+    if "alone" in when and not all_.caused and all(e.speaker == "tool" for e in all_.case.events):
+        return "these documents are the only evidence"
     if "only-kernel" in when and _only_kernel(all_, c):
         return "a Python process, and this kernel log is the only evidence"
     if "first-trouble" in when and _first_trouble(all_, c):

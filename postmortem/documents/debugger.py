@@ -1,0 +1,106 @@
+"""What gdb and pystack print of a core, or of a process that they are attached to.
+
+Program terminated with signal SIGSEGV, Segmentation fault.                                  gdb: innermost first
+#0  0x00007f311055c67e in gather_row (table=0x0, row=3, dim=64) at kernels.cpp:11
+[Current thread is 1 (Thread 0x7f3111877b80 (LWP 17538))]
+
+pid: 17589 ppid: 17584 sid: 17589                                                            pystack: innermost last
+The process died due a segmentation fault accessing address: 0xa0
+Traceback for thread 17591 [Has the GIL] (most recent call last):
+    (Python) File "/opt/train/train.py", line 24, in <module>
+    (C) File "/opt/train/kernels.cpp", line 11, in gather_row (libkernels.so)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from postmortem.documents import crash
+from postmortem.formats.excerpt import document_event
+from postmortem.formats.frames import Frames, frame_of, stack_fields
+from postmortem.model import Event, Source
+from postmortem.model.digits import whole
+from postmortem.system import forms
+
+_REGEXES, _FORMS = forms.regexes("formats/exceptions"), forms.regexes("documents/crashes")
+FRAMES = 400
+
+
+@dataclass
+class Thread:
+    """One thread's stack; line `at` (from 0) is its first."""
+
+    at: int
+    lwp: int | None = None
+    gil: bool = False
+    frames: Frames = field(default_factory=list)
+    arguments: list[str] = field(default_factory=list)
+
+
+def gdb(source: Source, lines: list[str], pid: int | None) -> Iterator[Event]:
+    """A crash with the stack of the thread that raised it; of a live process a stack of its main thread."""
+    threads = threads_of(lines)
+    if not threads:
+        return
+    lwps = [whole(m) for line in lines for m in _FORMS["lwp"].findall(line)]
+    attached = next((whole(m[1]) for line in lines if (m := _FORMS["attached"].match(line))), None)
+    named = next((whole(m[1]) for line in lines if (m := _FORMS["core-name"].search(line))), None)
+    pid = attached or pid or named or min(lwps, default=None)  # threads are younger than their process
+    died = next(((i, m["signal"]) for i, line in enumerate(lines) if (m := _REGEXES["gdb-signal"].search(line))), None)
+    if died is None:
+        main = next((t for t in threads if t.lwp == pid), threads[-1])
+        yield document_event(source, "stack", lines, main.at, stack_fields(main.frames) | {"tool": "gdb"}, pid)
+        return
+    current = next((whole(m[1]) for line in lines if (m := _FORMS["current"].match(line))), None)
+    raised = next((t for t in threads if t.lwp == current and current), None) or threads[0]
+    longest = max((t for t in threads if t.lwp in (raised.lwp, None)), key=lambda t: len(t.frames))
+    raised = longest if len(longest.frames) > len(raised.frames) else raised
+    yield crash.event(source, lines, died[0], died[1], raised.frames, "gdb", pid, arguments=raised.arguments)
+
+
+def threads_of(lines: list[str]) -> list[Thread]:
+    """The stacks in what gdb printed."""
+    threads: list[Thread] = []
+    lwp: int | None = None
+    for i, line in enumerate(lines):
+        if m := _FORMS["gdb-thread"].match(line):
+            lwp = whole(m[1])
+        elif (f := _REGEXES["gdb-frame"].match(line)) and f["func"]:
+            if f["n"] == "0":
+                threads.append(Thread(i, lwp))
+            if threads and len(threads[-1].frames) < FRAMES:
+                threads[-1].frames.append((f["file"] or f["lib"] or "?", whole(f["line"] or "0"), f["func"].strip()))
+                threads[-1].arguments.append(line)
+    return threads
+
+
+def pystack(source: Source, lines: list[str]) -> Iterator[Event]:
+    """A crash, or a stack of the process: of the thread that has the GIL, else of its main thread."""
+    threads = _pystack_threads(lines)
+    if not threads:
+        return
+    pid = next((whole(m[1]) for line in lines[:40] if (m := _FORMS["pystack-pid"].match(line))), None)
+    main = next((t for t in threads if t.lwp == pid), threads[0])
+    shown = next((t for t in threads if t.gil), main)
+    for i, line in enumerate(lines):
+        if m := _REGEXES["pystack-died"].search(line):
+            address = _FORMS["address"].search(line)
+            detail = f"at address {address[1]}" if address else ""
+            deep = next((t for t in threads if t.frames and crash.is_users(t.frames[0][0])), shown)
+            signal = crash.signal_of(m["what"])
+            yield crash.event(source, lines, i, signal, deep.frames, "pystack", pid or main.lwp, detail)
+            return
+    yield document_event(
+        source, "stack", lines, shown.at, stack_fields(shown.frames) | {"tool": "pystack"}, pid or main.lwp
+    )
+
+
+def _pystack_threads(lines: list[str]) -> list[Thread]:
+    threads: list[Thread] = []
+    for i, line in enumerate(lines):
+        if m := _REGEXES["pystack-thread"].match(line):
+            threads.append(Thread(i, whole(m["tid"]), "Has the GIL" in line))
+        elif threads and (m := _REGEXES["pystack-frame"].match(line)):
+            threads[-1].frames.insert(0, frame_of(m))
+    return [t for t in threads if t.frames]
