@@ -15,7 +15,7 @@ from typing import Any
 import regex
 
 from postmortem import documents, scan
-from postmortem.blocks import cut_excerpts, faults, own_verdict, progress, stacks, torchrun, traceback
+from postmortem.blocks import cut_excerpts, faults, own_verdict, progress, sanitizers, stacks, torchrun, traceback
 from postmortem.blocks.guard import Guard
 from postmortem.formats import envelope, tables, unwrap
 from postmortem.formats.envelope import Style
@@ -41,6 +41,7 @@ _PARSERS: tuple[tuple[Signature, Callable[[Excerpt], Iterator[Event]]], ...] = (
     (faults.LIBRARY, faults.parse_library),
     (faults.WAITING, faults.parse_waiting),
     (own_verdict.OPENER, own_verdict.parse),
+    (sanitizers.OPENER, sanitizers.parse),
 )
 OPENERS = tuple(opener for opener, _ in _PARSERS)
 _BY_OPENER = {opener.id: parser for opener, parser in _PARSERS}

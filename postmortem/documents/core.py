@@ -54,6 +54,7 @@ class _Core:
     segments: list[tuple[int, int, int]] = field(default_factory=list)  # address, offset, size
     machine: int = 0
     process: tuple[int, str, str] | None = None  # pid, name, command
+    parent: int = 0
     threads: list[int] = field(default_factory=list)
     signal: int = 0
     siginfo: bytes = b""
@@ -141,6 +142,7 @@ def _take_note(core: _Core, elf: Any, kind: int, data: bytes) -> None:
         core.threads.append(struct.unpack_from("<I", data, 32)[0])
     elif kind == PRPSINFO and core.process is None:
         info = elf.structs.Elf_Prpsinfo.parse(data)
+        core.parent = info["pr_ppid"]
         words = (decode(text.split(b"\0")[0]).strip() for text in (info["pr_fname"], info["pr_psargs"]))
         core.process = (info["pr_pid"], *words)
     elif kind == SIGINFO and not core.siginfo:
@@ -170,7 +172,8 @@ def _read_environment(core: _Core) -> None:
     low = max(address, core.execfn - STRINGS)
     data = core.parts.take(offset + low - address, core.execfn - low)
     if len(data) < core.execfn - low:
-        core.faults.append("without the part that has the environment, so its rank is not known from it")
+        far = "" if core.parts.ended else " (far into a compressed file: decompress it)"
+        core.faults.append(f"without the part that has the environment{far}, so its rank is not known from it")
         return
     for text in reversed(data.removesuffix(b"\0").split(b"\0")):
         name, found, value = text.partition(b"=")
@@ -207,7 +210,14 @@ def _events(source: Source, core: _Core) -> Iterator[Event]:
         return
     detail = _detail(core, name)
     text = f"pid {pid} (`{command or comm}`): {name}{' ' + detail if detail else ''}{_thread(core, pid)}"
-    fields |= {"signal": name, "comm": comm, "command": command, "detail": detail, "tool": "core"}
+    fields |= {
+        "signal": name,
+        "comm": comm,
+        "command": command,
+        "ppid": str(core.parent),
+        "detail": detail,
+        "tool": "core",
+    }
     fields |= {"line": text, "says": f"crash {name} {detail}".rstrip()}
     states = "environment: " + " ".join(f"{key}={value}" for key, value in sorted(environment.items()))
     context = (text, states) if environment else (text,)

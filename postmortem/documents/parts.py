@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-AHEAD = 4 << 30  # bytes of a compressed stream that are passed over
+AHEAD = 2 << 30  # bytes of a compressed stream that are passed over
 
 
 class Stream(Protocol):

@@ -23,7 +23,7 @@ BEFORE: tuple[tuple[Rule, ...], ...] = (
         survived.fell_back,
         survived.finite_again,
     ),
-    (foreign.in_another_cgroup, foreign.unknown_process),
+    (foreign.in_another_cgroup, foreign.unknown_process, foreign.of_another_run),
 )
 AFTER: tuple[tuple[Rule, ...], ...] = (
     (survived.restored,),

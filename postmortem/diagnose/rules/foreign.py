@@ -19,6 +19,7 @@ from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.derive import exits
 from postmortem.diagnose.explain import declared
+from postmortem.diagnose.processes import child_of
 from postmortem.diagnose.rules.aftermath import COMPLAINTS
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.same import same_host
@@ -126,6 +127,24 @@ def unknown_process(view: View) -> Iterator[Defeat]:
         fault = named and claim.speaker == "kernel" and _of_a_program(claim) and not claim.ranks and pid is not None
         strange = _of_unknown_process(claim) and _pids_are_known(view.case)
         if fault or (strange and not _served(claim, losses)):
+            yield Defeat(at, "context", f"pid {pid} does not belong to this job")
+
+
+def of_another_run(view: View) -> Iterator[Defeat]:
+    """A document about a process of another time, or of a pid that the job's own lines do not have. A core of a child
+    counts: its parent is a process of the job."""
+    case = view.case
+    own = [e for e in case.events if e.speaker != "tool"]
+    pids = {str(pid) for e in own for pid in (e.pid, e.fields.get("pid"), child_of(e)) if pid}
+    known = sum(any(str(pid) in pids for pid in each) for each in case.registry.pids.values())
+    for at, claim in view.numbered("cause", "confirms"):
+        e = claim.event
+        pid = e.fields.get("pid")
+        if claim.speaker != "tool" or pid is None or not e.fields.get("signal"):
+            continue
+        if outside(case, e):
+            yield Defeat(at, "context", f"pid {pid} ended at another time than this job")
+        elif known * 2 >= max(1, len(case.registry.ranks)) and not {str(pid), e.fields.get("ppid")} & pids:
             yield Defeat(at, "context", f"pid {pid} does not belong to this job")
 
 
