@@ -7,7 +7,7 @@ import signal
 from collections.abc import Sequence
 
 from postmortem.formats.excerpt import document_event
-from postmortem.formats.frames import Frames, code_line, is_own, stack_fields
+from postmortem.formats.frames import Frames, is_own, stack_fields
 from postmortem.model import Event, Source
 from postmortem.model.details import Details
 from postmortem.privacy import cut
@@ -53,9 +53,9 @@ def detail_of(frames: Frames, arguments: Sequence[str] = ()) -> tuple[str, str |
         return f"in {_function(function)} ({place})" + "".join(f", {name}=NULL" for name in null[:3]), place
     named = next(((file, f) for file, _, f in frames if f.strip("? ") and not _REGEXES["abort"].search(f)), None)
     if named is None:
-        return "", code_line(frames[::-1])
+        return "", None
     library = named[0].rpartition("/")[2]
-    return f"in {_function(named[1])}" + (f" ({library})" if ".so" in library else ""), code_line(frames[::-1])
+    return f"in {_function(named[1])}" + (f" ({library})" if ".so" in library else ""), None
 
 
 def _function(name: str) -> str:

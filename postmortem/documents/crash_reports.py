@@ -37,7 +37,7 @@ def coredumpctl(source: Source, content: bytes) -> Iterator[Event]:
     """A crash for each process of `coredumpctl info` or `coredumpctl list`."""
     lines = [decode(line) for line in content[: 8 << 20].split(b"\n")]
     starts = [i for i, line in enumerate(lines) if _FORMS["coredump-pid"].match(line)]
-    for at, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+    for at, end in zip(starts, [*starts[1:], len(lines)], strict=False):
         yield from _info(source, lines, at, end)
     for i, line in enumerate(lines):
         if m := _FORMS["coredump-row"].match(line):
