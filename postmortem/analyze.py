@@ -58,6 +58,8 @@ class Options:
     """Mask secrets"""
     progress: reading.Progress | None = None
     """Called with bytes done, bytes in all, and the name of the current step"""
+    executable: str = ""
+    """The Python of core files, whose stacks pystack then reads (extra `cores`)"""
     executor: Executor | None = None
     """An engine of yours that reads, in place of processes on this machine"""
 
@@ -179,7 +181,9 @@ def concluded(evidence: Evidence, options: Options = Options()) -> Incident:
 
 
 def _read(containers: Sequence[Container], options: Options, observe: reading.Observe | None) -> list[reading.Read]:
-    ways = reading.Ways(options.patterns, options.workers, options.executor, options.progress, _preload, observe)
+    ways = reading.Ways(
+        options.patterns, options.workers, options.executor, options.progress, _preload, observe, options.executable
+    )
     return reading.read_all(containers, ways)
 
 

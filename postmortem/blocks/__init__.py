@@ -92,11 +92,11 @@ def parse(
 
 
 def parse_parts(
-    source: Source, parts: documents.Parts, library: Library, lost: list[Skip] | None = None
+    source: Source, parts: documents.Parts, library: Library, lost: list[Skip] | None = None, stacks: str = ""
 ) -> list[Event]:
-    """All events of a binary document; errors are added to `lost`."""
+    """All events of a binary document; errors are added to `lost`. `stacks`: what pystack printed of a core."""
     guard = Guard(source.path, lost)
-    events = guard.events(None, documents.IN_PARTS[source.kind], source, parts)
+    events = guard.events(None, documents.IN_PARTS[source.kind], source, parts, stacks)
     for e in events:
         if e.kind == "unreadable":
             guard.note(e.text)

@@ -25,7 +25,7 @@ from itertools import islice
 
 from postmortem.documents import crash
 from postmortem.formats.excerpt import Excerpt
-from postmortem.formats.frames import Frames, stack_fields
+from postmortem.formats.frames import Frames
 from postmortem.library import Signature
 from postmortem.model import Event
 from postmortem.model.details import Details
@@ -62,13 +62,12 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
             frames.append((f["file"] or "?", whole(f["line"] or "0"), f["func"].strip()))
     if m["file"] and not frames:
         frames = [(m["file"], whole(m["line"]), "?")]
-    detail, code = crash.detail_of(frames)
+    detail, _ = crash.detail_of(frames)
     tool = m["tool"] or ("UndefinedBehaviorSanitizer" if m["file"] else "compute-sanitizer")
     tool = "cuda-gdb" if m["cuda"] else tool
     kind = " ".join((m["kind"] or m["behavior"] or m["device"] or m["cuda"]).split())
     pid = whole(m["pid"] or m["pid_of_race"]) if m["pid"] or m["pid_of_race"] else None
-    own = tuple(crash.is_users(file) for file, _, _ in frames[:60])
-    fields: Details = stack_fields(frames) | {"own": own, "code": code, "tool": tool, "detail": kind}
+    fields: Details = crash.stack(frames) | {"tool": tool, "detail": kind}
     fields |= {"says": f"sanitizer {tool} {kind} {detail.removeprefix('in ? ')}".rstrip()}
     fields |= {} if pid is None else {"pid": pid}
     yield excerpt.event("fact", excerpt.first, severity="error", fields=fields, pid=pid)

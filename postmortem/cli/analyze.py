@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,6 +46,9 @@ Dask = Annotated[str | None, _input(metavar="ADDRESS", help="Read on the workers
 Executor = Annotated[
     str | None, _input(metavar="MODULE:FACTORY", help="Read on the executor that this function returns.")
 ]
+Executable = Annotated[
+    str | None, _input(metavar="PYTHON", help="The Python of core files: pystack reads their stacks with it.")
+]
 NoRedact = Annotated[bool, _output("--no-redact", help="Do not mask secrets found in the logs.")]
 History = Annotated[
     str | None,
@@ -78,6 +82,7 @@ def analyze(
     jobs: Jobs = None,
     dask: Dask = None,
     executor: Executor = None,
+    executable: Executable = None,
     no_redact: NoRedact = False,
     anonymise: Anonymise = False,
     anonymise_map: AnonymiseMap = None,
@@ -105,6 +110,8 @@ def analyze(
         "baseline": folder(baseline) if baseline else None,
         "redact": not no_redact,
     }
+    if executable:
+        chosen["executable"] = _python(executable)
     if jobs:
         chosen["workers"] = jobs
     with _engine(dask, executor) as engine:
@@ -128,6 +135,16 @@ def analyze(
         output.say("postmortem: interrupted; the report covers the input read so far")
         return process.stop_code()
     return code(incident.document["verdict"]["outcome"], strict, exit_code)
+
+
+def _python(executable: str) -> str:
+    """Return the path of the interpreter of core files. Raise UsageError where it or pystack is missing."""
+    if find_spec("pystack") is None:
+        raise UsageError("--executable needs pystack", "pip install 'torch-postmortem[cores]'")
+    path = Path(executable).resolve()
+    if not path.is_file():
+        raise UsageError(f"--executable {executable}: no such file", "name the Python that the job ran with")
+    return str(path)
 
 
 def _check_fleet(history: str | None, given: Sequence[str], report_url: str) -> None:

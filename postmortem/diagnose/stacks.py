@@ -29,7 +29,7 @@ def stacks(case: Case, culprits: Sequence[int]) -> list[Stack]:
     """Groups of equal stacks: those of culprits first, then the smaller ones. Empty where one rank's traceback is all."""
     found = list(shown(case))
     rows = [_row(case, same) for same in grouped((_own_frames(e), e) for e in found).values()]
-    if len(rows) < 2 and not any(e.kind == "stack" for e in found):
+    if len(rows) < 2 and not any(e.kind == "stack" or e.fields.get("tool") for e in found):
         return []
     rows.sort(key=lambda r: (not {*r["ranks"]} & {*culprits}, r["count"], r["ranks"], r["pids"], str(r["code"])))
     return rows[:GROUPS]

@@ -29,7 +29,7 @@ READERS: dict[str, Reader] = {
     "process-table": tables.processes,
     "cgroup": tables.counters,
 }
-IN_PARTS: dict[str, Callable[[Source, Parts], Iterator[Event]]] = {"core": core.parse}  # of binary formats
+IN_PARTS: dict[str, Callable[[Source, Parts, str], Iterator[Event]]] = {"core": core.parse}  # of binary formats
 UNREAD = "memory and tables that tell nothing about the crash"
 KINDS = frozenset(READERS)  # sources that are read whole
 UNSEARCHED = frozenset({"flight-recorder"})  # patterns do not read their lines

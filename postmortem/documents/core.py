@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from postmortem.documents import crash, debugger
 from postmortem.documents.parts import Parts
 from postmortem.formats.excerpt import decode, source_event, timed
 from postmortem.model import Event, Source, Stamp
@@ -71,8 +72,9 @@ class _Core:
         return max((offset + size for _, offset, size in self.segments), default=0)
 
 
-def parse(source: Source, parts: Parts) -> Iterator[Event]:
-    """Read one core: an `identity` and a `crash`; `unreadable` where a part of it is missing or damaged."""
+def parse(source: Source, parts: Parts, stacks: str = "") -> Iterator[Event]:
+    """Read one core: an `identity` and a `crash`; `unreadable` where a part of it is missing or damaged. `stacks` is
+    what pystack printed of it."""
     core = _Core(parts)
     try:
         _read(core)
@@ -80,7 +82,7 @@ def parse(source: Source, parts: Parts) -> Iterator[Event]:
         core.faults.append(f"damaged near offset {parts.at:,} ({type(error).__name__})")
     if parts.ended and parts.at < core.size:
         core.faults.append(f"cut: the file ends before its {core.size:,} bytes, which the headers state")
-    yield from _events(source, core)
+    yield from _events(source, core, stacks)
     for fault in dict.fromkeys(core.faults):
         yield source_event(source, "unreadable", f"The core file is {fault}.", severity="warning")
 
@@ -186,7 +188,7 @@ def _read_environment(core: _Core) -> None:
 # ── what it states ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _events(source: Source, core: _Core) -> Iterator[Event]:
+def _events(source: Source, core: _Core, stacks: str) -> Iterator[Event]:
     environment = core.environment
     pid, comm, command = core.process or (None, "", "")
     named = _SYSTEMD.search(source.path) or _NAMED.search(source.path)
@@ -208,7 +210,8 @@ def _events(source: Source, core: _Core) -> Iterator[Event]:
             text = f"A core of pid {pid} (`{command}`) that no signal caused: a copy of a living process."
             yield source_event(source, "line", text, **who)
         return
-    detail = _detail(core, name)
+    frames = debugger.crashed(stacks.split("\n"), core.threads[0], pid) if stacks else []
+    detail = ", ".join(filter(None, (_detail(core, name), crash.detail_of(frames)[0])))
     text = f"pid {pid} (`{command or comm}`): {name}{' ' + detail if detail else ''}{_thread(core, pid)}"
     fields |= {
         "signal": name,
@@ -221,9 +224,10 @@ def _events(source: Source, core: _Core) -> Iterator[Event]:
     fields |= {"line": text, "says": f"crash {name} {detail}".rstrip()}
     states = "environment: " + " ".join(f"{key}={value}" for key, value in sorted(environment.items()))
     context = (text, states) if environment else (text,)
-    crash = source_event(source, "crash", text, **who, severity="fatal", fields=fields, context=context)
+    fields |= crash.stack(frames) if frames else {}
+    died = source_event(source, "crash", text, **who, severity="fatal", fields=fields, context=context)
     when = named["time"] if named else ""
-    yield timed(crash, Stamp(int(when) / (1e6 if len(when) == 16 else 1), "absolute", when, 0.5) if when else None)
+    yield timed(died, Stamp(int(when) / (1e6 if len(when) == 16 else 1), "absolute", when, 0.5) if when else None)
 
 
 def _detail(core: _Core, name: str) -> str:

@@ -50,12 +50,20 @@ def detail_of(frames: Frames, arguments: Sequence[str] = ()) -> tuple[str, str |
         file, line, function = frames[at]
         place = f"{file.rpartition('/')[2]}:{line}"
         null = _REGEXES["null"].findall(arguments[at]) if at < len(arguments) else []
-        return f"in {_function(function)} ({place})" + "".join(f", {name}=NULL" for name in null[:3]), place
+        text = f"in {_function(function)} ({place})" + "".join(f", {name}=NULL" for name in null[:3])
+        python = next((f for f in frames[at + 1 :] if _is_own_python(f[0])), None) if is_users(file) else None
+        return text + (f", called from {python[0].rpartition('/')[2]}:{python[1]}" if python else ""), place
     named = next(((file, f) for file, _, f in frames if f.strip("? ") and not _REGEXES["abort"].search(f)), None)
     if named is None:
         return "", None
     library = named[0].rpartition("/")[2]
     return f"in {_function(named[1])}" + (f" ({library})" if ".so" in library else ""), None
+
+
+def stack(frames: Frames) -> Details:
+    """The fields of a stack of native and Python frames, innermost first."""
+    own = tuple(is_users(file) or _is_own_python(file) for file, _, _ in frames[:60])
+    return stack_fields(frames) | {"own": own, "code": detail_of(frames)[1]}
 
 
 def _function(name: str) -> str:
@@ -67,9 +75,8 @@ def event(
     detail: str = "", arguments: Sequence[str] = (), **who: int | str | None,
 ) -> Event:  # fmt: skip
     """A `crash` with its decisive line `at` (from 0). `frames` are innermost first."""
-    found, code = detail_of(frames, arguments)
-    own = [is_users(file) or _is_own_python(file) for file, _, _ in frames[:60]]
-    fields: Details = stack_fields(frames) | {"own": tuple(own), "code": code, "tool": tool, "signal": name}
+    found = detail_of(frames, arguments)[0]
+    fields: Details = stack(frames) | {"tool": tool, "signal": name}
     fields |= {"line": lines[at].strip(), "says": f"crash {name} {' '.join(filter(None, (detail, found)))}".rstrip()}
     fields |= {} if pid is None else {"pid": pid}
     return document_event(source, "crash", lines, at, fields, pid)._replace(**who)  # type: ignore[arg-type]

@@ -96,6 +96,17 @@ def pystack(source: Source, lines: list[str]) -> Iterator[Event]:
     )
 
 
+def crashed(lines: list[str], lwp: int, pid: int | None) -> Frames:
+    """The frames of the thread that crashed, of the one that has the GIL, or of the main thread, innermost first."""
+    threads = _pystack_threads(lines)
+    wanted = [
+        *(t for t in threads if t.lwp == lwp),
+        *(t for t in threads if t.gil),
+        *(t for t in threads if t.lwp == pid),
+    ]
+    return next((t.frames for t in (*wanted, *threads)), [])
+
+
 def _pystack_threads(lines: list[str]) -> list[Thread]:
     threads: list[Thread] = []
     for i, line in enumerate(lines):

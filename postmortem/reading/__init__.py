@@ -28,6 +28,7 @@ from postmortem.formats import unwrap
 from postmortem.input import Container
 from postmortem.library import Library, load
 from postmortem.model import Event, Scanned, Skip, Source
+from postmortem.reading import python_stacks
 from postmortem.reading.columns import Results
 from postmortem.system import pool
 from postmortem.system.process import OutOfTime, bounded
@@ -67,6 +68,7 @@ class Ways:
     progress: Progress | None = None
     meanwhile: Callable[[], None] | None = None
     observe: Observe | None = None
+    executable: str = ""  # the interpreter of core files, for their Python stacks
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ class Job(NamedTuple):
     source: Source | None = None  # with `part`
     part: scan.Part | None = None
     observe: Observe | None = None
+    executable: str = ""
 
     @property
     def size(self) -> int:
@@ -132,7 +135,7 @@ def _jobs(containers: Sequence[Container], ways: Ways) -> Iterator[Job]:
         parts = scan.parts(container.size)
         source = collect.divisible(container) if len(parts) > 1 and not ways.observe else None
         if source is None or source.kind in documents.KINDS or _is_wrapped(container, source):
-            yield Job(container, ways.patterns, lines, digest, observe=ways.observe)
+            yield Job(container, ways.patterns, lines, digest, observe=ways.observe, executable=ways.executable)
         else:
             yield from (Job(container, ways.patterns, lines, digest, source, part) for part in parts)
 
@@ -202,14 +205,18 @@ def read_bundle(jobs: tuple[Job, ...]) -> list[Read | Scanned]:
 
 def _read(job: Job) -> Read | Scanned:
     if job.part is None or job.source is None:
-        return read(job.container, job.extra, job.lines, job.observe)
+        return read(job.container, job.extra, job.lines, job.observe, job.executable)
     engine = parsers.engine(load(*job.extra))
     with collect.open_at(job.container, job.source, scan.reads_from(job.part, engine)) as stream:
         return scan.scan_part(job.source, stream, engine, job.part)
 
 
 def read(
-    container: Container, extra: tuple[Path, ...] = (), lines: int = LINES_EACH[1], observe: Observe | None = None
+    container: Container,
+    extra: tuple[Path, ...] = (),
+    lines: int = LINES_EACH[1],
+    observe: Observe | None = None,
+    executable: str = "",
 ) -> Read:
     """Scan and parse one container. `lines` is the share of ordinary lines of each source."""
     library = load(*extra)
@@ -219,6 +226,10 @@ def read(
     limits = collect.Limits(seconds=SOON * pool.seconds_for(weight))
     try:
         for source, stream in collect.open_sources(container, limits):
+            if source.kind in documents.IN_PARTS:
+                local = executable if container.form == "plain" and not container.url else ""
+                reads.append(_read_parts(source, stream, library, container.path, local))
+                continue
             reads.append(_read_source(source, stream, engine, library, lines, observe))
     except PostmortemError:
         raise
@@ -251,8 +262,6 @@ def _read_source(
     observe: Observe | None = None,
 ) -> Read:
     """Scan and parse one source; an internal error costs this source alone."""
-    if source.kind in documents.IN_PARTS:
-        return _read_parts(source, stream, library)
     observer = observe(source) if observe else None
     try:
         plain = unwrap.of(source, stream)
@@ -268,11 +277,13 @@ def _read_source(
     return replace(read, observed=(observer.result(),)) if observer else read
 
 
-def _read_parts(source: Source, stream: collect.Readable, library: Library) -> Read:
+def _read_parts(source: Source, stream: collect.Readable, library: Library, path: Path, executable: str) -> Read:
     """Read a binary document: a few parts of it, and the rest is a row of the ledger."""
     parts = documents.Parts(cast("documents.Stream", stream))
     lost: list[Skip] = []
-    events = parsers.parse_parts(source, parts, library, lost)
+    stacks, problem = python_stacks.of(path, executable) if executable and source.kind == "core" else ("", "")
+    lost += [Skip(source.path, 0, problem, meant=True)] if problem else []
+    events = parsers.parse_parts(source, parts, library, lost, stacks)
     rest = Skip(source.path, max(0, source.size - parts.taken), documents.UNREAD, meant=True)
     return Read((source,), tuple(events), (Scanned(source, parts.taken, 0, (), (), {}, None, (rest,)),), tuple(lost))
 
