@@ -24,7 +24,7 @@ from postmortem.formats.marks import MARK, bare
 from postmortem.formats.sieve import Sieve
 from postmortem.library import Library, Signature, load, regexes, shipped
 from postmortem.library.regexes import PATIENCE
-from postmortem.model import Event, Hit, Match, Pattern, Scanned, Skip, Source
+from postmortem.model import Event, Hit, Match, Pattern, Scanned, Skip, Source, Where
 from postmortem.model.details import Details, captured
 from postmortem.model.digits import whole
 from postmortem.privacy import may_hold, window
@@ -235,7 +235,7 @@ class _Decisive:
             for v in p.variants:
                 if kind := v.on or ("warned" if "NCCL WARN" in v.regex else ""):
                     self.variants.setdefault(kind, []).append((p, v.regex))
-        self.kinds = {"fault", "uttered", "crash", *self.variants}  # of events with a decisive line
+        self.kinds = {"fault", "uttered", "crash", "memory", *self.variants}  # of events with a decisive line
         # a user's own regex has no gate, and a time limit
         self.sieves = {
             kind: Sieve({str(n): regex if shipped(p) else "" for n, (p, regex) in enumerate(variants)})
@@ -316,7 +316,7 @@ def _readings(event: Event) -> Iterator[tuple[str, str, Details]]:
     if event.kind == "uttered":
         yield "exception", line, {"uttered": True}
         return
-    if event.kind in ("fact", "crash") and (says := event.fields.get("says")):
+    if event.kind in ("fact", "crash", "memory") and (says := event.fields.get("says")):
         yield "fact", says, {}
         return
     yield event.kind, line, {}
@@ -336,6 +336,9 @@ def _innermost(event: Event) -> str:
 def read_text(text: str, kind: str = "", library: Library | None = None) -> list[Event]:
     """The events of a piece of log, read by the real scanner as a file of its own: for examples of patterns."""
     library = library or load()
+    if kind == "fact":  # what a document states, in the words of its reader
+        stated = Event("fact", Where("example", 1), text, fields={"says": text.rstrip("\n")})
+        return list(_on_events([stated], library, Guard("example", None)))
     source = Source(path="example", kind=kind or "console", size=len(text))
     stream = unwrap.of(source, io.BytesIO(text.encode()))
     scanned = scan.scan(source, stream, engine(library), want_content=kind in documents.KINDS)

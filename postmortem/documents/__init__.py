@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from postmortem.documents import core, crash_reports, error_file, flight_recorder, stacks, tables
+from postmortem.documents import core, crash_reports, error_file, flight_recorder, memory_snapshot, stacks, tables
 from postmortem.documents.parts import Parts, Stream
 from postmortem.model import Event, Source
 
@@ -29,7 +29,10 @@ READERS: dict[str, Reader] = {
     "process-table": tables.processes,
     "cgroup": tables.counters,
 }
-IN_PARTS: dict[str, Callable[[Source, Parts, str], Iterator[Event]]] = {"core": core.parse}  # of binary formats
+IN_PARTS: dict[str, Callable[[Source, Parts, str], Iterator[Event]]] = {
+    "core": core.parse,
+    "memory-snapshot": memory_snapshot.parse,
+}  # of binary formats
 UNREAD = "memory and tables that tell nothing about the crash"
 KINDS = frozenset(READERS)  # sources that are read whole
 UNSEARCHED = frozenset({"flight-recorder"})  # patterns do not read their lines

@@ -12,6 +12,7 @@ refused. The cost of each step is counted, and the result is measured.
 
 from __future__ import annotations
 
+import struct
 import sys
 from dataclasses import dataclass
 from itertools import chain
@@ -55,8 +56,9 @@ _PUTS, _GETS = frozenset(("BINPUT", "LONG_BINPUT", "MEMOIZE")), frozenset(("BING
 _TAKES = {"APPEND": 1, "SETITEM": 2, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "APPENDS": 0, "SETITEMS": 0, "TUPLE": 0}
 
 
-def loads(data: bytes, limits: Limits = LIMITS) -> object:
-    """The plain data in `data`. Raises PlainPickleError, and nothing else."""
+def loads(data: bytes, limits: Limits = LIMITS, partly: bool = False) -> object:
+    """The plain data in `data`. Raises PlainPickleError, and nothing else. `partly`: of a dict that is cut or larger
+    than a limit, the whole items before that."""
     if len(data) > limits.input:
         raise PlainPickleError(f"the pickle is longer than {limits.input} bytes", limits.input)
     if len(data) < 2 or data[0] != 0x80 or not 2 <= data[1] <= 5:
@@ -75,10 +77,13 @@ def loads(data: bytes, limits: Limits = LIMITS) -> object:
         if place + 1 != len(data) or len(machine.stack) != 1 or machine.marks:
             raise ValueError("STOP is not at the end, or does not find one item")
         _Measure(limits).of(machine.stack[0])
+    except (ValueError, struct.error) as error:
+        found = machine.whole_items() if partly else {}
+        if not found:
+            raise PlainPickleError(str(error), place) from None
+        return found
     except MemoryError:
         raise PlainPickleError("this machine has not the memory to read on", place) from None
-    except ValueError as error:
-        raise PlainPickleError(str(error), place) from None
     return machine.stack[0]
 
 
@@ -91,6 +96,17 @@ class _Machine:
         self.marks: list[int] = []
         self.memo: dict[int, object] = {}
         self.memory, self.keys = limits.memory, limits.keys
+
+    def whole_items(self) -> dict[object, object]:
+        """The items of the outermost dict that are complete: on the stack, behind the first mark."""
+        end = self.marks[1] - 1 if len(self.marks) > 1 else len(self.stack) - 1
+        start = self.marks[0] if self.marks else 1
+        items = self.stack[start : start + (max(0, end - start) & ~1)]
+        try:
+            _Measure(self.limits).of(items)
+        except ValueError:
+            return {}
+        return {key: value for key, value in zip(items[::2], items[1::2], strict=True) if type(key) is str}
 
     def step(self, name: str, arg: Any) -> None:
         """Run one opcode."""

@@ -27,6 +27,7 @@ UNIT_WITHIN = 1 << 15  # bytes: the first dozen lines of a machine's journal may
 # torch's flight recorder is a pickle of plain data (FlightRecorderDetail.hpp); any other pickle is of other objects
 FLIGHT_KEYS = (b"pg_config", b"pg_status", b"entries", b"comm_lib_version", b"nccl_version", b"collective_seq_id",
                b"profiling_name")  # fmt: skip
+SNAPSHOT_KEYS = (b"segments", b"total_size", b"allocated_size", b"blocks")  # torch/cuda/memory.py
 OWN = (b'<meta name="generator" content="postmortem">', b'"schema": "postmortem/incident/')
 COMPRESSED = lazy.regex(r"\.(?:gz|xz|bz2|zst|zstd|lz4)$")
 _HEADS = forms.byte_regexes("input/heads")
@@ -185,6 +186,8 @@ def kind(path: str, head: bytes) -> tuple[str, str]:
     if head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5") and magic(head) is None:
         if sum(key in head for key in FLIGHT_KEYS) >= 2:
             return "flight-recorder", "a pickle with the flight recorder's fields"
+        if all(key in head for key in SNAPSHOT_KEYS):
+            return "memory-snapshot", "a pickle with the segments of GPU memory"
         return "binary", "binary (pickle)"
     if (reason := binary(head)) in IN_PARTS:
         return IN_PARTS[reason], reason

@@ -337,6 +337,7 @@ _SPEAKERS: Mapping[str, Speaker] = {
     "cgroup": "tool",
     "core-note": "tool",
     "core": "tool",
+    "memory-snapshot": "tool",
     "coredumpctl": "tool",
     "apport": "tool",
     "environment": "tool",

@@ -71,10 +71,19 @@ def _failure(solution: Solution, root: Claim, time: str, limit: int) -> tuple[st
         return f"{text}, and the cause is not in these logs", effects
     first, rest = _sentence(solution, root, time, limit)
     if not (ELSEWHERE in first and solution.victims.timed_out):
-        return first, "; ".join(filter(None, (rest, _effects(solution.victims, first + rest))))
+        more = rest, _holder(solution, root), _effects(solution.victims, first + rest)
+        return first, "; ".join(filter(None, more))
     first = first.replace(ELSEWHERE, "")
     whom = "it" if len(solution.ranks) == 1 else "them"
     return first, _effects(solution.victims, first).replace("timed out", f"timed out waiting for {whom}", 1)
+
+
+def _holder(solution: Solution, root: Claim) -> str:
+    """`25.0 GiB of 39.6 GiB of GPU 0 are held by attention.py:88 scores`, where a snapshot of the memory shows it."""
+    if root.pattern.category != "gpu-oom" or root.event.source_kind == "memory-snapshot":
+        return ""
+    shown = [e for e in solution.case.of_kind("memory") if solution.case.rank_of(e) in (None, *solution.ranks)]
+    return next((f"{e.fields['detail']}" for e in shown if e.fields.get("detail")), "")
 
 
 def _moment(e: Event) -> tuple[float | None, float]:
