@@ -237,7 +237,8 @@ def _detail(core: _Core, name: str) -> str:
         code, sender = struct.unpack_from("<i", core.siginfo, 8)[0], struct.unpack_from("<I", core.siginfo, 16)[0]
         if name in ADDRESSED and code > 0 and code != 128:  # SI_KERNEL has no address
             address = struct.unpack_from("<Q", core.siginfo, 16)[0]
-            found.append(f"at address {address:#x}")
+            file = _mapped(core.mappings, address) if name == "SIGBUS" else ""
+            found.append(f"at address {address:#x}" + (f" of the mapped file {file}" if file else ""))
             if name == "SIGSEGV" and abs(address - core.sp) < NEAR <= address:
                 found[0] += ", at the end of its stack (overflow),"
         elif code == 0 and sender and core.process and sender != core.process[0]:
@@ -245,6 +246,11 @@ def _detail(core: _Core, name: str) -> str:
     if place := _place(core.mappings, core.pc):
         found.append(f"in {place}")
     return " ".join(found)
+
+
+def _mapped(mappings: list[tuple[int, int, int, str]], address: int) -> str:
+    """The file behind an address; the name of one in memory has no secret, and says that it is in /dev/shm."""
+    return next((file for start, end, _, file in mappings if start <= address < end), "")
 
 
 def _place(mappings: list[tuple[int, int, int, str]], pc: int) -> str:
