@@ -12,7 +12,7 @@ import pytest
 from fuzz import campaign, watch
 from fuzz.targets import TARGETS, Target
 
-from postmortem import blocks as parsers
+from postmortem import documents
 
 SEED = int(os.environ.get("POSTMORTEM_SEED", "0")) or random.SystemRandom().randrange(1 << 24)
 FEW = {"analysed": 2, "read": 4}  # executions in the fast suite, where one takes milliseconds
@@ -41,8 +41,8 @@ def test_many_inputs(name: str) -> None:
 
 def test_every_parser_is_a_target() -> None:
     """A new kind of document is fuzzed without further work."""
-    assert set(TARGETS) >= parsers.DOCUMENT_KINDS
-    assert {f"parsed-{kind}" for kind in parsers.DOCUMENT_KINDS} <= set(TARGETS)
+    assert set(TARGETS) >= documents.KINDS
+    assert {f"parsed-{kind}" for kind in documents.KINDS} <= set(TARGETS)
 
 
 # ── the fuzzer finds faults ─────────────────────────────────────────────────────────────────────────────────

@@ -12,7 +12,7 @@ from postmortem.diagnose import liveness, reached
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.wording import ranks_text
-from postmortem.model import Event, Outcome
+from postmortem.model import Event, Outcome, speaker_in
 from postmortem.model.vocabulary import LOUD
 
 SEVERAL = 3
@@ -66,6 +66,8 @@ def _without_a_job(case: Case) -> str:
         return f"these logs show no job, and no {'kernel ' if kinds == {'kernel'} else ''}line matches a pattern"
     if kinds == {"stack"}:
         return "a stack shows where a process was, and no line whether it continued"
+    if not kinds <= OUTSIDE and all(kind in OUTSIDE or speaker_in(kind) == "tool" for kind in kinds):
+        return "these documents show a state, and no line whether the job went on"
     if kinds <= PROSE and not all(_follows_benign(case, e) for e in case.of_kind("line") if e.fields.get("last")):
         known = any(e.raw_time or e.kind == "pattern" for e in case.events)
         return "these logs show no job" + (" at work, and no end of one" if known else "")

@@ -5,8 +5,10 @@ An exception that a target does not name is a find, and so is a broken promise (
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import os
 import pickle
 import random
 import shutil
@@ -39,7 +41,8 @@ SAMPLES = ROOT / "sample_logs"
 DUMPS = ROOT / "tests" / "data" / "flight_recorder"
 WINDOW = 12  # lines of one sample
 KINDS = (
-    "console", "agent", "kernel", "error-file", "flight-recorder", "stack", "process-table", "cgroup", "scheduler", "ray",
+    "console", "agent", "kernel", "error-file", "flight-recorder", "stack", "coredumpctl", "apport", "process-table",
+    "cgroup", "scheduler", "ray",
     "json-lines",
 )  # fmt: skip
 
@@ -252,6 +255,48 @@ def document_of(kind: str) -> Callable[[bytes], None]:
     return run
 
 
+def parts_of(kind: str) -> Callable[[bytes], None]:
+    """A binary document on disk: as it is found, read and accounted for."""
+
+    def run(data: bytes) -> None:
+        source, path = Source(kind, kind, len(data)), _file(data, kind)
+        with path.open("rb") as file:
+            parts = documents.Parts(OnDisk(file.fileno()))
+            for event in documents.IN_PARTS[kind](source, parts, ""):
+                json.dumps(event.fields, default=str)
+
+    return run
+
+
+class OnDisk:
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def read(self, n: int) -> bytes:
+        return b""
+
+    def read_at(self, at: int, n: int) -> bytes | None:
+        return os.pread(self.number, n, at) if at < 1 << 62 else b""
+
+    def pass_over(self, n: int) -> int:
+        return 0
+
+
+def cores() -> list[bytes]:
+    """Cores of the samples, and their beginnings."""
+    found = [gzip.decompress(path.read_bytes()) for path in sorted(SAMPLES.glob("*/logs/core.*.gz"))]
+    return [*found, *(data[:4000] for data in found)]
+
+
+def snapshots() -> list[bytes]:
+    frames = [{"filename": "/opt/train/attention.py", "line": 88, "name": "scores"}]
+    block = {"size": 1 << 30, "state": "active_allocated", "frames": frames}
+    segment = {"device": 0, "total_size": 2 << 30, "allocated_size": 1 << 30, "blocks": [block]}
+    trace = [{"action": "oom", "size": 2 << 30, "device_free": 22 << 20, "time_us": 1795208014000000}]
+    document = {"segments": [segment], "device_traces": [trace]}
+    return [pickle.dumps(document, protocol) for protocol in (2, 3, 4, 5)]
+
+
 def pickled(data: bytes) -> None:
     try:
         value = plain_pickle.loads(data)
@@ -458,6 +503,8 @@ def _targets() -> Iterator[Target]:
     yield Target("pickled", dumps, pickled, 18)
     for kind in documents.READERS:
         yield Target(kind, dumps if kind == "flight-recorder" else of_kinds(kind), document_of(kind), 4)
+    yield Target("core", cores, parts_of("core"), 2)
+    yield Target("memory-snapshot", snapshots, parts_of("memory-snapshot"), 2)
     yield Target("named", lines, named, 4)
     yield Target("opened", packed, opened, 2)
     yield Target("listed", lines, listed, 1)
