@@ -163,7 +163,6 @@ def test_odd_names_are_escaped_and_stay_different(tmp_path: Path) -> None:
 
 
 BINARIES = (
-    (b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x04\x00", "ELF core"),
     (b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\x00", "ELF library or program"),
     (b"PAR1\x15\x04", "parquet"),
     (b"\x89PNG\r\n\x1a\n", "image"),
@@ -250,7 +249,7 @@ def test_descriptors_stay_few(tmp_path: Path) -> None:
     assert descriptors() == before
 
 
-CORE = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x04\x00" + bytes(range(200))
+LIBRARY = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\x00" + bytes(range(200))
 
 
 def scanned(source: Source, bytes_: int, skips: tuple[Skip, ...] = ()) -> Scanned:
@@ -284,7 +283,7 @@ def rows(ledger: Ledger) -> dict[str, tuple[int, str]]:
 # ── the sum ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 NAME = st.sampled_from(["a", "b", "rank0.log", "dmesg.txt", "x.gz", ".git", "node-a"])
-TEXT = st.binary(max_size=300) | st.just(b"step 1 loss 0.5\n" * 40) | st.just(CORE)
+TEXT = st.binary(max_size=300) | st.just(b"step 1 loss 0.5\n" * 40) | st.just(LIBRARY)
 
 
 @st.composite
@@ -358,46 +357,46 @@ def test_a_folder_of_everything(tmp_path: Path) -> None:
     packed = gzip.compress(log)
     for name, data in {
         "rank0.log": log,
-        "core.7": CORE,
+        "a.so": LIBRARY,
         "noise.bin": os.urandom(5000),
         "rank1.log.gz": packed,
         "rank2.log.gz": packed[:-20],
         "rank3.log.gz": packed + b"garbage",
-        "b.tar": tar_of({"rank4.log": log, "core.8": CORE}),
-        "b.zip": zip_of({"rank5.log": log, "core.9": CORE}),
+        "b.tar": tar_of({"rank4.log": log, "b.so": LIBRARY}),
+        "b.zip": zip_of({"rank5.log": log, "c.so": LIBRARY}),
     }.items():
         (tmp_path / name).write_bytes(data)
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "latest").symlink_to("rank0.log")
     ledger = account(tmp_path)
     with zipfile.ZipFile(tmp_path / "b.zip") as z:
-        deflated = z.getinfo("core.9").compress_size
+        deflated = z.getinfo("c.so").compress_size
     found = rows(ledger)
     assert {path: bytes_ for path, (bytes_, _) in found.items()} == {
-        "core.7": len(CORE),
+        "a.so": len(LIBRARY),
         "noise.bin": 5000,
         "rank2.log.gz": 0,  # everything on disk was read; the missing rest takes no room
         "rank3.log.gz": len(b"garbage"),
-        "b.tar!/core.8": len(CORE),
-        "b.zip!/core.9": deflated,
+        "b.tar!/b.so": len(LIBRARY),
+        "b.zip!/c.so": deflated,
         "pipe": 0,
         "latest": 0,
     }
-    assert found["core.7"][1] == found["b.tar!/core.8"][1] == found["b.zip!/core.9"][1] == "binary (ELF core)"
+    assert found["a.so"][1] == found["b.tar!/b.so"][1] == found["b.zip!/c.so"][1] == "binary (ELF library or program)"
     assert found["rank2.log.gz"][1].startswith("gz ends early")
     files = [p for p in tmp_path.iterdir() if p.is_file() and not p.is_symlink()]
     assert len(files) == 8 and ledger.bytes == sum(p.stat().st_size for p in files)
 
 
 def test_members_of_a_compressed_archive_share_its_bytes_on_disk(tmp_path: Path) -> None:
-    core = CORE[:18] + os.urandom(60_000)
+    core = LIBRARY[:18] + os.urandom(60_000)
     (tmp_path / "b.tar.gz").write_bytes(
-        gzip.compress(tar_of({"core.1": core, "rank0.log": os.urandom(30_000).hex().encode()}))
+        gzip.compress(tar_of({"d.so": core, "rank0.log": os.urandom(30_000).hex().encode()}))
     )
     ledger = account(tmp_path)
     size = (tmp_path / "b.tar.gz").stat().st_size
-    (bytes_, reason) = rows(ledger)["b.tar.gz!/core.1"]
-    assert reason == "binary (ELF core)"
+    (bytes_, reason) = rows(ledger)["b.tar.gz!/d.so"]
+    assert reason == "binary (ELF library or program)"
     assert abs(bytes_ / size - 0.5) < 0.01, "60 kB of 120 kB, as the members are counted"
 
 

@@ -101,21 +101,26 @@ def _why(all_: All, c: Claim) -> str:
     """The condition that makes a cause of a claim; empty where none does."""
     if c.role not in ("confirms", "symptom"):
         return ""
-    when, near = c.pattern.cause_if, c.pattern.cause_if_near
-    if "joined" in when and c.ranks and all_.with_a_cause.isdisjoint(c.ranks):
-        return "the process is this rank, and these logs have no better evidence"
-    if "alone" in when and not all_.caused and all(e.speaker == "tool" for e in all_.case.events):
-        return "these documents are the only evidence"
-    if "only-kernel" in when and _only_kernel(all_, c):
-        return "a Python process, and this kernel log is the only evidence"
-    if "first-trouble" in when and _first_trouble(all_, c):
-        return "nothing failed before it"
-    if "several-hosts" in when and len(all_.hosts) > 1:
-        return "the ranks run on several hosts"
-    reason = next((line for line in c.event.context if near and regexes.search(near, line)), None)
-    if reason is not None:
-        return f"a line near it states the reason: `{cut(gist(reason), 160)}`"
-    return ""
+    for condition, (holds, reason) in _CONDITIONS.items():
+        if condition in c.pattern.cause_if and holds(all_, c):
+            stack = condition == "joined" and c.speaker == "tool" and c.event.fields.get("signal")
+            return "the process is this rank, and no line gives a reason" if stack else reason
+    near = c.pattern.cause_if_near
+    reason = next((line for line in c.event.context if near and regexes.search(near, line)), "")
+    return f"a line near it states the reason: `{cut(gist(reason), 160)}`" if reason else ""
+
+
+def _joined(all_: All, c: Claim) -> bool:
+    return bool(c.ranks) and all_.with_a_cause.isdisjoint(c.ranks)
+
+
+def _alone(all_: All, _c: Claim) -> bool:
+    """Whether documents are all there is, and none names another cause."""
+    return not all_.caused and all(e.speaker == "tool" for e in all_.case.events)
+
+
+def _several_hosts(all_: All, _c: Claim) -> bool:
+    return len(all_.hosts) > 1
 
 
 def _only_kernel(all_: All, c: Claim) -> bool:
@@ -129,6 +134,15 @@ def _first_trouble(all_: All, c: Claim) -> bool:
     if all_.case.all_finished or (c.pattern.entity == "pid" and not c.ranks):
         return False  # a process of unknown rank may be another job's
     return all(_follows(e, c.event) for e in all_.trouble)
+
+
+_CONDITIONS = {
+    "joined": (_joined, "the process is this rank, and these logs have no better evidence"),
+    "alone": (_alone, "these documents are the only evidence"),
+    "only-kernel": (_only_kernel, "a Python process, and this kernel log is the only evidence"),
+    "first-trouble": (_first_trouble, "nothing failed before it"),
+    "several-hosts": (_several_hosts, "the ranks run on several hosts"),
+}
 
 
 def _is_trouble(c: Claim) -> bool:
