@@ -13,6 +13,7 @@ import select
 import signal
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from postmortem.live import proc
 from postmortem.live.run import dumps, processes
@@ -137,6 +138,8 @@ class Tracker:
             facts["by"] = "postmortem run"
         if is_rank or code < 0 or pid == self.command:
             self._journal.write("end", f"{subject} {end}", facts)
+        if facts.get("core"):
+            self._journal.write("core", f"a core of {subject} was written: {_core_place()}", {"pid": pid})
         if code == -signal.SIGKILL and pid not in self.killed and self._memory and here:
             self._explain_kill(process)
         if is_rank:
@@ -192,6 +195,19 @@ class Tracker:
         for pidfd in self._pidfds:
             os.close(pidfd)
         self._poll.close()
+
+
+def _core_place() -> str:
+    """Where the kernel writes core files."""
+    try:
+        pattern = Path("/proc/sys/kernel/core_pattern").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return "core_pattern cannot be read"
+    if pattern.startswith("|"):
+        return f"the kernel gives it to `{pattern[1:].split(' ')[0]}`; see `coredumpctl info`"
+    return f"core_pattern is `{pattern}`" + (
+        "" if pattern.startswith("/") else ", in the folder in which the process ran"
+    )
 
 
 def _facts(process: Process) -> dict[str, object]:
