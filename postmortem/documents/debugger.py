@@ -53,9 +53,10 @@ def gdb(source: Source, lines: list[str], pid: int | None) -> Iterator[Event]:
         yield document_event(source, "stack", lines, main.at, stack_fields(main.frames) | {"tool": "gdb"}, pid)
         return
     current = next((whole(m[1]) for line in lines if (m := _FORMS["current"].match(line))), None)
-    raised = next((t for t in threads if t.lwp == current and current), None) or threads[0]
-    longest = max((t for t in threads if t.lwp in (raised.lwp, None)), key=lambda t: len(t.frames))
-    raised = longest if len(longest.frames) > len(raised.frames) else raised
+    first = threads[0].frames[0]  # gdb prints the innermost frame of the thread that it chose, then all threads
+    same = [t for t in threads if t.lwp == current] if current else []
+    same += [t for t in threads if t.frames[0] == first]
+    raised = max(same, key=lambda t: (t.lwp == current or not current, len(t.frames)))
     yield crash.event(source, lines, died[0], died[1], raised.frames, "gdb", pid, arguments=raised.arguments)
 
 
