@@ -58,6 +58,7 @@ INDISTINCT = {  # causes, or samples, that no line distinguishes
 }
 BY_HAND = {
     "accelerate-rank-killed": "rank-sigkill",
+    "core-null-table-no-kernel-log": "segfault-silent",
     "elastic-recovers-on-one-console": "rank-sigkill",
     "gpu-restart-meets-old-dump-signal": "rank-sigkill",
     "gpu-shape-mismatch-nccl": "shape-mismatch of NCCL",  # other lines than gloo's prove these three

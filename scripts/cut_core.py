@@ -2,9 +2,9 @@
 
     python scripts/cut_core.py core.17538 small.core
 
-Kept: the headers, the notes, and the page of the stack that has the environment, in which every byte that is no variable of
-`documents.core.ENVIRONMENT` is overwritten. All other segments are there with no bytes, as the kernel writes those that it does
-not dump. The size of the file is stated by its new headers, so that it does not count as cut.
+Kept: the headers, the notes, and the part of the stack that has the environment, in which every string that is no
+variable of `documents.core.ENVIRONMENT` is overwritten. All other segments are there with no bytes, as the kernel
+writes those that it does not dump. The new headers state the new size, so that the file does not count as cut.
 """
 
 from __future__ import annotations
