@@ -66,7 +66,7 @@ def _without_a_job(case: Case) -> str:
         return f"these logs show no job, and no {'kernel ' if kinds == {'kernel'} else ''}line matches a pattern"
     if kinds == {"stack"}:
         return "a stack shows where a process was, and no line whether it continued"
-    if not kinds <= OUTSIDE and all(kind in OUTSIDE or speaker_in(kind) == "tool" for kind in kinds):
+    if _are_documents(kinds):
         return "these documents show a state, and no line whether the job went on"
     if kinds <= PROSE and not all(_follows_benign(case, e) for e in case.of_kind("line") if e.fields.get("last")):
         known = any(e.raw_time or e.kind == "pattern" for e in case.events)
@@ -78,6 +78,11 @@ def _follows_benign(case: Case, e: Event) -> bool:
     """Whether a last line is one that a pattern knows as harmless, or its continuation: an excerpt of such lines."""
     above = (w.line for w in case.known_benign if w.source == e.where.source and w.line is not None)
     return any(0 <= e.line - line <= NEAR for line in above)
+
+
+def _are_documents(kinds: set[str]) -> bool:
+    """Whether nothing in these sources is the job's own output, and a document is among them."""
+    return not kinds <= OUTSIDE and all(kind in OUTSIDE or speaker_in(kind) == "tool" for kind in kinds)
 
 
 def _unknown_notices(case: Case) -> list[Event]:
