@@ -46,7 +46,7 @@ def _execfn(notes: bytes) -> int:
         start = at + 12 + (names + 3 & ~3)
         if kind == 6:
             pairs = dict(struct.iter_unpack("<QQ", notes[start : start + size // 16 * 16]))
-            return pairs[31]
+            return int(pairs[31])
         at = start + (size + 3 & ~3)
 
 

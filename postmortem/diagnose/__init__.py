@@ -141,7 +141,7 @@ def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: L
         return replace(only, job=name, folder=name, outcome="recovered" if again else only.outcome)
     each = [solve(part, sources, library, n) for n, part in parts.items()]
     failing, last = [s for s in each if s.outcome != "healthy"], each[-1]
-    chosen = (last if _begun_anew(failing, last) else _that_ended_it(failing)) if failing else last
+    chosen = _that_ended_it(failing, last) if failing else last
     good = last.outcome == "healthy" or (last.root is None and outcome.only_lacks(last.case, last.claims))
     recovered = bool(failing) and good and _went_well([s.case for s in each])
     if recovered:
@@ -180,9 +180,11 @@ def _begun_anew(failing: Sequence[Solution], last: Solution) -> bool:
     return silent and len(failing) > 1 and all(stopped)
 
 
-def _that_ended_it(failing: Sequence[Solution]) -> Solution:
+def _that_ended_it(failing: Sequence[Solution], last: Solution) -> Solution:
     """The last attempt with a cause of its own: an undated kernel log is beside each of them. A group that
-    could not form again after a loss is that loss."""
+    could not form again after a loss is that loss. One that follows a stop from outside speaks for itself."""
+    if _begun_anew(failing, last):
+        return last
     found = [s for s in failing if s.outcome == "incident"] or list(failing)[:1]
     found = [s for s in found if s.root is None or not (s.root.guess or s.root.strength == "suffered")] or found
     lost = [s for s in found if s.root is None or s.root.pattern.category != "rendezvous"]

@@ -110,8 +110,8 @@ def _cuts(own: Sequence[Event], library: Library) -> list[int]:
     if requeued:
         return requeued
     own = _without_end_reports(own, library)
-    ended = library.telling("end")  # a shell's line on the process is of the run that it ended
-    blocks = [e.end for e in own if e.kind in ("exception", "exit") or e.pattern in ended]
+    ended = library.telling("end")
+    blocks = [e.end for e in own if _ends_a_run(e, ended)]
     deadly = library.telling("death") - stops
     deaths = [e for e in own if e.pattern in deadly]
     if deaths:
@@ -121,6 +121,11 @@ def _cuts(own: Sequence[Event], library: Library) -> list[int]:
     stated = _stated(own, library.telling("again")) or _stated(own, library.telling("birth"))[1:]
     ends = (_launches(own, ended), _paused(own, library), _fresh(own, library))
     return sorted({*stated, *(cut for found in ends for cut in _ends(found, blocks))})
+
+
+def _ends_a_run(e: Event, ended: Set[str]) -> bool:
+    """Whether a line is of the run that ends there: an exception, a launcher's report, a shell's on the process."""
+    return e.kind in ("exception", "exit") or e.pattern in ended
 
 
 def _ends(ends: Ends, blocks: Sequence[int]) -> list[int]:
@@ -206,19 +211,23 @@ def _is_last_and_uncaught(e: Event) -> bool:
 def _launches(own: Sequence[Event], ended: Set[str]) -> Iterator[tuple[int, list[int]]]:
     """Uncaught tracebacks and a shell's reports of a process that a signal ended, with the launches in the same log:
     where a writer's first line comes again before any of them, it is no start."""
-    alone = not any(e.rank is not None or "local_rank" in e.fields for e in own)
-    raised = [e for e in own if _ended_a_program(e) or (alone and e.pattern in ended)]
+    shells = set() if any(map(_of_a_rank, own)) else ended
+    raised = [e for e in own if _ended_a_program(e) or e.pattern in shells]
     again = [e for e in own if raised and e.kind == "anew" and e.fields.get("first")]
     usual = {(e.rank, e.fields.get("writer")) for e in again if e.end < raised[0].end}
     starts = [e.end for e in again if (e.rank, e.fields.get("writer")) not in usual]
     yield from ((e.end, starts) for e in raised)
 
 
+def _of_a_rank(e: Event) -> bool:
+    return e.rank is not None or "local_rank" in e.fields
+
+
 def _paused(own: Sequence[Event], library: Library) -> Iterator[tuple[int, list[int]]]:
     """Uncaught tracebacks with the log lines that were written more than a minute later: those of
     torch.multiprocessing.spawn, which ends all its processes before it raises, and those of a program that is its
     log's only writer so far, where the later lines are no complaints of processes that waited for it."""
-    named = min((e.end for e in own if e.rank is not None or "local_rank" in e.fields), default=float("inf"))
+    named = min((e.end for e in own if _of_a_rank(e)), default=float("inf"))
     complaints = {e.end for e in own if e.kind == "notice" or _accuses(e, library)}
     for e in filter(_ended_a_program, own):
         if _SPAWNED.search(e.text):

@@ -42,13 +42,16 @@ def _end(case: Case, source: str, benign: Set[Where]) -> tuple[Event, str] | Non
     lines = [e for e in case.by_source[source] if e.kind in ("line", "notice") and e.speaker != "kernel"]
     end = max((e.line * (e.kind == "line") for e in lines), default=0)
     last = [e for e in lines if e.line > max(end - BEHIND - 1, worked)]
-    errors = [e for e in _unanswered(last) if e.where not in benign]
-    if worked:  # the script goes on where its program has ended without an error
-        errors = [e for e in errors if not _REGEXES["of-script"].search(e.text)]
+    errors = [e for e in _unanswered(last) if e.where not in benign and not _is_of_script(e, worked)]
     if errors:
         return max(errors, key=lambda e: e.where), "log-ends-with-error"
     waits = [e for e in last if e.line == end and _repeats(e, lines)]
     return (waits[0], "log-ends-in-retries") if waits else None
+
+
+def _is_of_script(e: Event, worked: int) -> bool:
+    """Whether a shell could not run a line of the script, which goes on where its program has ended without an error."""
+    return worked > 0 and _REGEXES["of-script"].search(e.text) is not None
 
 
 def _repeats(final: Event, lines: Sequence[Event]) -> bool:
