@@ -60,7 +60,9 @@ def documented(shape: type) -> Iterator[tuple[ast.AnnAssign, str]]:
 
 @cache
 def descriptions(shape: type) -> dict[str, str]:
-    return {ast.unparse(field.target): text for field, text in documented(shape)}
+    written = {ast.unparse(field.target): text for field, text in documented(shape)}
+    rules = {name: dict(kind.__metadata__) for name, kind in fields(shape).items() if get_origin(kind) is Annotated}
+    return written | {name: rule["description"] for name, rule in rules.items() if "description" in rule}
 
 
 def summary(shape: type) -> str:

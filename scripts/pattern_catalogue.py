@@ -25,6 +25,7 @@ from postmortem.library import Library, load
 from postmortem.model import Example, Pattern, Variant
 from postmortem.model.vocabulary import CATEGORIES, ROLES
 from postmortem.replay.catalogue import SCENARIOS
+from postmortem.workshop import causes as usual_causes
 from postmortem.workshop.catalogue import ENTITY_MEANS, ROLE_MEANS
 from postmortem.workshop.trial import BLOCK
 
@@ -260,7 +261,14 @@ def index_page(library: Library) -> str:
     patterns = library.patterns.values()
     lines = [*_note("patterns/**/*.yaml"), "# Catalogue", ""]
     lines += [f"{len(patterns)} patterns. [How to read and write one](../../patterns/README.md).", ""]
-    lines += [*(f"- *{role}*: {means}" for role, means in ROLE_MEANS.items()), "", "## Families", ""]
+    lines += [
+        *(f"- *{role}*: {means}" for role, means in ROLE_MEANS.items()),
+        "",
+        "[Usual causes of a symptom](causes.md)",
+        "",
+        "## Families",
+        "",
+    ]
     lines += ["| family | patterns | causes | |", "|---|---|---|---|"]
     for family in sorted({p.family for p in patterns}):
         members = [p for p in patterns if p.family == family]
@@ -272,6 +280,16 @@ def index_page(library: Library) -> str:
         lines += [f"**{category}**: {', '.join(link(p) for p in causes_of)}", ""]
     lines += ["## All patterns", "", *_table(sorted(patterns, key=lambda p: p.id))]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def causes_page() -> str:
+    """The usual causes by symptom."""
+    lines = [*_note("patterns/causes/*.yaml"), "# Usual causes", ""]
+    lines += [
+        "Where a verdict is a symptom, the report lists its usual causes, best first by the signs in the logs: the"
+    ]
+    lines += ["number is the effect of a sign. `postmortem explain ID` shows one. [All patterns](README.md)", ""]
+    return "\n".join([*lines, *usual_causes.page()]).rstrip() + "\n"
 
 
 def _samples_line(words: list[str], known: Iterable[Sample]) -> str:
@@ -306,6 +324,7 @@ def pages() -> dict[Path, str]:
         sys.exit(f"describe {', '.join(sorted(unknown))} in FAMILIES of {Path(__file__).name}")
     out = {CATALOGUE / f"{family}.md": family_page(family, library, known) for family in sorted(families)}
     out[CATALOGUE / "README.md"] = index_page(library)
+    out[CATALOGUE / "causes.md"] = causes_page()
     out.update({page: question_page(page.read_text(), library, known) for page in sorted(QUESTIONS.glob("*.md"))})
     return out
 

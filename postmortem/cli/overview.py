@@ -23,7 +23,7 @@ COMMANDS = {
     "collect": "save short-lived evidence of a host (stacks, counters, kernel log, GPUs) in one archive",
     "diff": "compare two runs: versions, settings, world, steps, first lines, verdict",
     "mcp": "answer an agent's questions about failed jobs with the Model Context Protocol on stdin and stdout",
-    "explain": "explain a pattern: its meaning, how it looks, and how to fix the cause",
+    "explain": "explain a pattern or a usual cause: its meaning, how it looks, and how to fix the cause",
     "patterns": "list, show, test, lint or extend the pattern library",
     "history": "store verdicts and find earlier ones: how often, on which hosts, and which fix helped",
     "replay": "reproduce a failure with a few real processes and check that the verdict is the same",

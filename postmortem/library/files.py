@@ -23,6 +23,7 @@ from postmortem.model import Action, Example, Explains, Pattern, ReadsAs, Varian
 from postmortem.system import cache
 
 MAX_FILE = 1 << 20
+CAUSES = "causes"  # the folder of usual causes of a symptom, which are no patterns (postmortem/causes/rows.py)
 MOST = 5000  # files of a folder
 SETTLED = 2.0  # seconds: a file that was changed within the clock's tick may change again and look the same
 HINT = "a folder of patterns has files `NAME.yaml` of at most 1 MiB; see patterns/README.md"
@@ -31,7 +32,7 @@ HINT = "a folder of patterns has files `NAME.yaml` of at most 1 MiB; see pattern
 def found(root: Path) -> Iterator[tuple[Path, bytes]]:
     """Yield each pattern file under a folder with its content, in the order of names. Raise PatternError."""
     inside = root.resolve()
-    paths = sorted(root.rglob("*.yaml"))
+    paths = sorted(path for path in root.rglob("*.yaml") if path.parent.name != CAUSES)
     if not paths and any(root.iterdir()):
         raise PatternError(f"{root}: no pattern file in this folder", HINT)
     for number, path in enumerate(paths):

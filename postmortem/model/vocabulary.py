@@ -66,3 +66,18 @@ DATA = (
 )  # fmt: skip
 NO_LOGS = (OWN_REPORT, STATE, WRITTEN_REASON, *(f"binary ({what})" for what in DATA))
 DIFFERENCES = ("verdict", "version", "world", "setting", "step-time", "hosts", "missing")  # the most important first
+CAUSES = (  # why a symptom came about: ids of `causes` in the document, and of patterns/causes
+    "host-memory", "memory-limit", "scheduler-stop", "killed-by-person", "launcher-teardown", "binary-mismatch",
+    "fork-after-threads", "bad-input", "custom-kernel", "nccl-transport", "stack-overflow", "shared-memory-full",
+    "shared-tensor-race", "bad-hardware", "library-bug", "branch-on-rank", "uneven-data", "slow-rank", "silent-death",
+    "input-stall", "transport-first", "network-loss", "gpu-stuck", "collective-order", "lock", "shapes-differ",
+    "blocking-call", "frozen-process", "missing-process", "wrong-address", "name-resolution", "port-blocked",
+    "port-in-use", "wrong-interface", "late-start", "env-mismatch", "version-mismatch", "duplicate-rank",
+    "low-memory-master", "stale-store", "node-lost", "crash-elsewhere", "exception-above", "import-or-arguments",
+    "script-exit", "batch-too-large", "other-process", "fragmentation", "rank0-loads-all", "kept-graph",
+    "evaluation-with-grad", "optimizer-states", "variable-length", "index-out-of-range", "library-version",
+    "driver-mismatch", "learning-rate", "bad-batch", "half-precision", "resume-mismatch", "disk-full", "quota",
+    "permission", "path-on-one-host", "interrupted-save", "network-filesystem", "shape-or-name-changed",
+    "loader-copies", "limit-too-low", "leak", "program-error",
+)  # fmt: skip
+LIKELIHOODS = ("likely", "possible", "unlikely but costly")

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from postmortem.model.contract.brief import SCHEMA
+from postmortem.report import causes, summary, text, view
 from postmortem.report import json as plain
-from postmortem.report import summary, text, view
 
 LIMIT = 8192
 # number of items, and characters of each
@@ -48,6 +48,7 @@ def _brief(document: view.Document, items: int, wide: int) -> dict[str, Any]:
         "evidence": [_proof(proof, wide) for proof in proofs[: max(items, 1)]],
         "chain": [_step(step, wide) for step in chain[:items]],
         "missing": [{name: _short(item.get(name), wide) for name in ("what", "how")} for item in missing[:items]],
+        "cause": text.line(causes.first(document), max(wide, 240)),
         "incomplete": text.sentence(view.incomplete(document), 200),
         "fingerprint": _short(document.get("fingerprint"), 80),
         "history": text.sentence(summary.history(document), max(wide, 200)),

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from postmortem.errors import ours
-from postmortem.report import columns, groups, lanes, svg, text, view
+from postmortem.report import causes, columns, groups, lanes, svg, text, view
 from postmortem.report.events import Row, read_events
 from postmortem.report.markdown import guarded, render_chat, render_markdown
 from postmortem.report.templates import ROWS, embedded, environment, policy, sheets
@@ -124,6 +124,8 @@ def page(incident: view.Incident) -> dict[str, Any]:
         "ungrouped": len(ranks) - MAX_GROUPS,
         "states": guarded("the ranks", partial(groups.states, document), dict[str, int](), failed),
         "stacks": rows("the stacks", lambda: groups.stacks(document)),
+        "usual": (usual := rows("the usual causes", lambda: causes.usual(document))),
+        "undecided": causes.note(usual),
         "compared": rows("the stacks", lambda: groups.compared(document)),
         "clocks": clocks,
         "open": max(min(in_doubt + 1, ROWS), ROWS if len(clocks) <= CLOCKS else 0),

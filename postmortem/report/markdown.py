@@ -20,7 +20,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from postmortem.errors import ours
-from postmortem.report import groups, summary, text, view
+from postmortem.report import causes, groups, summary, text, view
 from postmortem.report.templates import environment
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SECTIONS = (
-    "verdict", "attempts", "actions", "missing", "chain", "alternatives", "ranks", "stacks", "evidence", "clocks",
-    "others", "losses", "made",
+    "verdict", "attempts", "causes", "actions", "missing", "chain", "alternatives", "ranks", "stacks", "evidence",
+    "clocks", "others", "losses", "made",
 )  # fmt: skip
 END = "\0"  # of a part in the template; `text` writes it out in any other place
 LIMIT = 60_000
@@ -95,7 +95,7 @@ def templates() -> Environment:
     """Return the environment of Markdown templates, in which filters and not autoescape make a text inert."""
     made = environment().overlay(autoescape=False, finalize=view.known)
     made.filters |= {"prose": prose, "code": code, "closed": _closed, "fenced": fenced, "numbered": _numbered}
-    made.globals |= {"groups": groups, "end": END}
+    made.globals |= {"causes": causes, "groups": groups, "end": END}
     return made
 
 
@@ -104,9 +104,10 @@ def render_chat(incident: view.Incident) -> str:
     document = incident.document
     proofs = [f"`{text.line(p.address, 200)}`\n```{text.line(p.text, 400)}```" for p in view.proofs(document)[:1]]
     actions = [f"{n}. {text.sentence(words, 300)}" for n, words in enumerate(view.action_lines(document)[:3], 1)]
+    usual = [text.sentence(f"Usual cause: {cause}", 400)] if (cause := causes.first(document)) else []
     first, effects = view.lead(document)
     head = (f"*{first}*", effects, " · ".join(summary.facts(document)), view.incomplete(document))
-    return "\n".join(filter(None, [*head, *proofs, *actions]))
+    return "\n".join(filter(None, [*head, *proofs, *usual, *actions]))
 
 
 def guarded(name: str, make: Callable[[], T], default: T, failed: list[str]) -> T:

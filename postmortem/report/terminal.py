@@ -12,7 +12,7 @@ Log text is printed as visible characters; the only escapes are the colors of th
 
 from __future__ import annotations
 
-from postmortem.report import summary, text, view
+from postmortem.report import causes, summary, text, view
 from postmortem.say.consistency import contradictions
 
 LABEL = 11  # columns of the labels on the left
@@ -42,6 +42,7 @@ def render_terminal(incident: view.Incident, *, width: int = 80, color: bool = F
     page.field("attempts", _sentences([a.line for a in summary.attempts(document)], 300), numbered=False)
     page.field("history", _sentences([summary.history(document)], 600))
     page.field("because", _sentences(view.words(verdict.get("because"))[:4]))
+    page.causes(causes.lines(document))
     page.field("do", _sentences([action for _, action in view.actions(document)[:4]]))
     page.field("missing", [_missing(item) for item in view.rows(verdict.get("missing"))[:3]])
     others = [view.known(item.get("headline")) for item in view.rows(document.get("other_jobs"))[:3]]
@@ -103,6 +104,14 @@ class Page:
             for count, line in enumerate([item] if whole else wrap(item, room)):
                 name = self.paint(f"  {label:<{LABEL - 2}}", "dim") if place == 1 and count == 0 else " " * LABEL
                 self.lines.append(name + (sign if count == 0 else " " * len(sign)) + self.paint(line, tone))
+
+    def causes(self, lines: list[str]) -> None:
+        """Add a numbered pair of lines for each usual cause, its check below it."""
+        for number, (name, check) in enumerate(zip(lines[::2], lines[1::2], strict=True), 1):
+            label = self.paint(f"  {'usually':<{LABEL - 2}}", "dim") if number == 1 else " " * LABEL
+            first, *more = wrap(text.sentence(name, 300), self.width - LABEL - 3)
+            self.lines.append(f"{label}{number}. {first}")
+            self.lines += [" " * (LABEL + 3) + line for line in (*more, text.line(check, 400))]
 
     def proof(self, proofs: list[view.Proof]) -> None:
         """Add `path:line  text` of the first evidence. The address is never broken, so that it can be copied."""

@@ -174,6 +174,8 @@ def confidence(document: Document) -> tuple[str, int, str]:
     if verdict.get("outcome") in ("healthy", "undetermined") or word not in CONFIDENCE:
         return "", 0, ""
     dots, meaning = CONFIDENCE[word]
+    if not (rows(document.get("causes")) or rows(document.get("alternatives"))):
+        meaning = meaning.partition("; an alternative")[0]
     return word, dots, meaning if blamed(document) else meaning.partition(",")[0]
 
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from postmortem.causes import consistency as causes
 from postmortem.model.vocabulary import OF_THE_GROUP
 
 _CUT = re.compile(r"… \(\+\d")  # how a list or a text that is too long ends
@@ -25,7 +26,7 @@ _REASONLESS = re.compile(r"printed no (?:reason|error)|without a reason")
 
 def contradictions(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence for each. The document need not be ours: keys of any version are read with care."""
-    for check in (_grounds, _ranks, _collective, _repeated, _times, _zones, _reasons, _fates):
+    for check in (_grounds, _ranks, _collective, _repeated, _times, _zones, _reasons, _fates, causes.contradictions):
         yield from check(document)
 
 

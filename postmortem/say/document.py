@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from postmortem.align.years import YEARLESS_END
+from postmortem.causes import weigh
 from postmortem.diagnose import Diagnosis, blame, collective, confidence, order, traits
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
@@ -37,10 +38,10 @@ def write(found: Diagnosis, sources: Sequence[Source], ledger: contract.Ledger) 
     evidence = Evidence(case)
     chain = _chain(solution, evidence)
     findings = [_row(f"o{i}", c, evidence) for i, c in enumerate(sorted(solution.claims, key=_order)[:FINDINGS])]
-    scenario = (root.pattern.replay or None) if root else None
     collectives = collective.last(case)
     found_verdict, ranks = _verdict(solution, evidence), accounts.ranks(solution, collectives)
-    return {
+    usual = weigh.causes(solution, found_verdict)
+    document: contract.Document = {
         "schema": contract.SCHEMA,
         "verdict": found_verdict,
         "chain": chain,
@@ -60,11 +61,17 @@ def write(found: Diagnosis, sources: Sequence[Source], ledger: contract.Ledger) 
         "runs": accounts.runs(solution),
         "attempts": accounts.attempts(solution),
         "other_jobs": [_other(s) for s in others],
-        "replay": {"scenario": scenario, "arguments": hint.arguments(solution) if root else {}},
+        "replay": {"scenario": hint.scenario(root, usual.rows), "arguments": hint.arguments(solution) if root else {}},
         "fingerprint": traits.printed(solution, found_verdict, ranks),
         "tool": {"version": __version__, "library": case.library.digest},
         "trace": [{"step": i + 1, "text": text} for i, text in enumerate(list(case.notes)[:TRACE])],
     }
+    if usual.rows:
+        document["causes"] = list(usual.rows)
+        found_verdict["because"] = [*filter(None, [usual.meaning]), *found_verdict["because"]]
+    if usual.first and found_verdict["confidence"] != "established":
+        found_verdict["rest"] = " ".join(filter(None, (found_verdict.get("rest"), f"{usual.first}.")))
+    return document
 
 
 def _job(solution: Solution) -> contract.Job:

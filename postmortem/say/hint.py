@@ -1,14 +1,18 @@
-"""Solution -> the parameters for a replay: `{"collective": "allreduce", "rank": 2, "timeout_s": 600.0}`.
+"""Solution -> scenario and parameters of a replay: `{"collective": "allreduce", "rank": 2, "timeout_s": 600.0}`.
 
 Plain numbers and names only; the replay checks each against the type and the range of the scenario's parameter.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.solution import Solution
+from postmortem.model.contract.causes import Cause
 from postmortem.model.digits import whole
+from postmortem.model.vocabulary import OF_THE_GROUP
 
 STATED = (
     ("op", "collective"),
@@ -19,6 +23,15 @@ STATED = (
     ("bytes", "bytes"),
 )
 NAME = 40  # characters of a name
+
+
+def scenario(root: Claim | None, usual: Sequence[Cause]) -> str | None:
+    """The scenario of the verdict. Two sizes in one collective, or a rank that is not in it, may be of any cause: there
+    that of the first usual cause."""
+    first = usual[0].get("replay") if usual else None
+    if root is None or root.pattern.category in OF_THE_GROUP:
+        return first or (root.pattern.replay or None if root else None)
+    return root.pattern.replay or first
 
 
 def arguments(solution: Solution) -> dict[str, Any]:

@@ -15,11 +15,11 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 
+from postmortem.causes import moments
 from postmortem.diagnose import endings
-from postmortem.diagnose.case import Case, moment
+from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT
 from postmortem.diagnose.endings import Ending
@@ -27,8 +27,8 @@ from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.reached import Reached
 from postmortem.diagnose.same import same_host
 from postmortem.diagnose.unread import NAMED, OUR_OWN, Unread
-from postmortem.diagnose.wording import DATED, listed, ranks_text
-from postmortem.model import Event, RunEnd
+from postmortem.diagnose.wording import listed, ranks_text
+from postmortem.model import RunEnd
 from postmortem.model.collected import KERNEL_DMESG, KERNEL_JOURNAL, PREVIOUS, PY_SPY, SACCT, filled, shown
 from postmortem.model.contract.verdict import Collective, Missing
 from postmortem.model.digits import number, whole
@@ -43,7 +43,6 @@ LOST = ("peer-lost", "network", "hang")
 OWN = ("127.", "0.", "169.254.")  # a host's own addresses, and unassigned ones
 NEAR = 4  # hosts in a sentence
 PEERS = 2  # addresses
-AROUND_S = 300  # seconds of a log before and after a moment
 
 
 @dataclass(frozen=True)
@@ -67,11 +66,7 @@ class Open:
 
     @cached_property
     def zone(self) -> str:
-        """` UTC`; empty where no stamp names a zone or was compared with one: then times are as the logs have them."""
-        shifted = (
-            e.clock == "naive" and abs((e.at or 0.0) - (e.time or 0.0)) > AROUND_S for e in self.case.events if e.at
-        )
-        return " UTC" if any(e.clock == "absolute" for e in self.case.events) or any(shifted) else ""
+        return moments.zone(self.case)
 
     @cached_property
     def stacked(self) -> set[int]:
@@ -158,7 +153,7 @@ def _peers(o: Open) -> Iterator[Missing]:
     for address in sorted(others, key=lambda a: (-len(complaints[a]), a))[:PEERS]:
         first, n = complaints[address][0], len(complaints[address])
         reports = f"{n} lines report it" if n > 1 else "1 line reports it"
-        yield _item("peers", address=address, reports=reports, first=first.where, window=_window(first, o.zone))
+        yield _item("peers", address=address, reports=reports, first=first.where, window=moments.window(first, o.zone))
 
 
 def _kernel(o: Open) -> Iterator[Missing]:
@@ -194,31 +189,13 @@ def _sender(o: Open) -> Iterator[Missing]:
 
 
 def _host_of_the_dead(o: Open) -> str:
-    """By name, by the rank that died, or any host of the job if no rank is known to have died."""
-    waited = o.case.ranks_of(o.case.telling("wait"))  # a watchdog that times out aborts its own process
-    died = [r for r in o.case.ended("kill", "crash") if r not in waited]
-    return o.hosts[0] if o.hosts else f"the host of {ranks_text(died)}" if died else "each host of the job"
+    return moments.host_of_the_dead(o.case, o.hosts)
 
 
 def _around(o: Open) -> dict[str, str]:
     """` around 13:18`, and the minutes around it as journalctl has them; empty where the time is not known."""
-    at = _dated(o.root.event) if o.root is not None else None
-    when = f" around {datetime.fromtimestamp(at, UTC):%H:%M}{o.zone}" if at is not None else ""
-    return {"when": when, "window": _window(o.root.event, o.zone) if o.root is not None else ""}
-
-
-def _dated(e: Event) -> float | None:
-    at = moment(e)
-    return at if at is not None and at > DATED else None
-
-
-def _window(e: Event, zone: str) -> str:
-    """The options of journalctl. It reads a time without a zone as its host's own, like a log with no other."""
-    at = _dated(e)
-    if at is None:
-        return ""
-    since, until = (datetime.fromtimestamp(t, UTC) for t in (at - AROUND_S, at + AROUND_S))
-    return f" --since '{since:%Y-%m-%d %H:%M:%S}{zone}' --until '{until:%Y-%m-%d %H:%M:%S}{zone}'"
+    event = o.root.event if o.root is not None else None
+    return {"when": moments.when(event, o.zone), "window": moments.window(event, o.zone)}
 
 
 def _recorder(o: Open) -> Iterator[Missing]:

@@ -62,7 +62,18 @@ def run(folders: tuple[Path, ...] = (), ids: tuple[str, ...] = ()) -> list[Remar
         theirs = not roots or any(Path(pattern.path).resolve().is_relative_to(r) for r in roots)
         if theirs and (not ids or pattern.id in ids):
             remarks += check(pattern, library)
-    return sorted(remarks)
+    return sorted([*remarks, *_of_causes(library)]) if not (folders or ids) else sorted(remarks)
+
+
+def _of_causes(library: Library) -> Iterator[Remark]:
+    """Remarks on the files of usual causes, which are no patterns."""
+    from postmortem.causes import rows
+    from postmortem.replay.catalogue import BY_ID
+
+    fix = "postmortem/causes/rows.py describes the keys, facts.py the facts"
+    for text in rows.remarks(set(library.patterns), set(BY_ID)):
+        path, _, message = text.partition(": ")
+        yield Remark(f"patterns/{path}", "causes", message, fix)
 
 
 def check(pattern: Pattern, library: Library) -> list[Remark]:

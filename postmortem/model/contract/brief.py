@@ -122,6 +122,8 @@ class Brief(TypedDict):
     """The root and its consequences"""
     missing: NotRequired[list[Wanted]]
     """Evidence to get next"""
+    cause: NotRequired[str]
+    """Where the verdict is a symptom: its first usual cause, the signs, and the check that decides"""
     incomplete: NotRequired[str]
     """Input that was not read, if any"""
     fingerprint: str | None

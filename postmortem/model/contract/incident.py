@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, NotRequired, TypedDict
 
 from postmortem.model import ClockKind, Outcome, RankState, Role
+from postmortem.model.contract.causes import Cause
 from postmortem.model.contract.processes import LastLine, Process, Run
 from postmortem.model.contract.verdict import Attempt, Verdict
 from postmortem.model.contract.words import Category, ClockState, Count, LineNumber, Seconds, Time
@@ -327,6 +328,9 @@ class Document(TypedDict):
     """The root, its confirmations and its consequences; without a root, the complaints"""
     alternatives: list[Alternative]
     """Other causes"""
+    causes: NotRequired[list[Cause]]
+    """The usual causes of the verdict where it is a symptom, weighed by the signs in these logs, best first, at most
+    5"""
     unexplained: list[Unexplained]
     """Findings that the root does not explain"""
     findings: list[Finding]
