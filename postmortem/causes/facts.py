@@ -226,6 +226,15 @@ def _phase(seen: Seen) -> Found:
         yield "phase", "before-steps", None
 
 
+def _stopped(seen: Seen) -> Found:
+    """How far a job came whose logs just stop, and whom it waits for."""
+    reached = seen.solution.reached
+    if reached is not None:
+        yield "log-stops", reached.category, reached.proof[0] if reached.proof else None
+        if reached.ranks:
+            yield "absent", len(reached.ranks), reached.proof[0] if reached.proof else None
+
+
 def _waits(seen: Seen) -> Found:
     """The collective that ranks waited in."""
     stuck, root = seen.stuck, seen.solution.root
@@ -320,10 +329,10 @@ def _memory(seen: Seen) -> Found:
             yield name, value, e
 
 
-STEPS: tuple[Callable[[Seen], Found], ...] = (_ends, _who, _phase, _waits, _sizes, _around_the_job, _memory)
+STEPS: tuple[Callable[[Seen], Found], ...] = (_ends, _who, _phase, _stopped, _waits, _sizes, _around_the_job, _memory)
 NAMES = {
     "signal", "exit-code", "asked-to-stop", "finished", "hosts", "affected", "rank-0", "only-victims", "phase",
-    "timeout-is-default", "first-collective", "calls", "absent", "waits", "came", "left-the-loop", "idle", "still-in",
+    "timeout-is-default", "first-collective", "calls", "log-stops", "absent", "waits", "came", "left-the-loop", "idle", "still-in",
     "sizes", "restarts", "kernel-log", "pattern", "category", "open", "verdict", "proof", "late", "gpu-tried",
     "gpu-total", "gpu-free", "gpu-own", "gpu-reserved", "gpu-unallocated", "gpu-others", "gpu-unexplained",
 }  # fmt: skip
