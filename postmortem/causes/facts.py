@@ -332,9 +332,9 @@ def _memory(seen: Seen) -> Found:
 STEPS: tuple[Callable[[Seen], Found], ...] = (_ends, _who, _phase, _stopped, _waits, _sizes, _around_the_job, _memory)
 NAMES = {
     "signal", "exit-code", "asked-to-stop", "finished", "hosts", "affected", "rank-0", "only-victims", "phase",
-    "timeout-is-default", "first-collective", "calls", "log-stops", "absent", "waits", "came", "left-the-loop", "idle", "still-in",
-    "sizes", "restarts", "kernel-log", "pattern", "category", "open", "verdict", "proof", "late", "gpu-tried",
-    "gpu-total", "gpu-free", "gpu-own", "gpu-reserved", "gpu-unallocated", "gpu-others", "gpu-unexplained",
+    "timeout-is-default", "first-collective", "calls", "log-stops", "absent", "waits", "came", "left-the-loop", "idle",
+    "still-in", "sizes", "restarts", "kernel-log", "pattern", "category", "open", "verdict", "proof", "late",
+    "gpu-tried", "gpu-total", "gpu-free", "gpu-own", "gpu-reserved", "gpu-unallocated", "gpu-others", "gpu-unexplained",
 }  # fmt: skip
 
 

@@ -163,8 +163,7 @@ def is_open(document: Document) -> bool:
 
 
 def category(document: Document) -> str:
-    name = known(part(document, "verdict").get("category"))
-    return CATEGORIES.get(name, name)
+    return CATEGORIES.get(name := known(part(document, "verdict").get("category")), name)
 
 
 def confidence(document: Document) -> tuple[str, int, str]:
@@ -174,9 +173,8 @@ def confidence(document: Document) -> tuple[str, int, str]:
     if verdict.get("outcome") in ("healthy", "undetermined") or word not in CONFIDENCE:
         return "", 0, ""
     dots, meaning = CONFIDENCE[word]
-    if not (rows(document.get("causes")) or rows(document.get("alternatives"))):
-        meaning = meaning.partition("; an alternative")[0]
-    return word, dots, meaning if blamed(document) else meaning.partition(",")[0]
+    others = any(rows(document.get(name)) for name in ("causes", "alternatives"))
+    return word, dots, meaning.partition("," if not blamed(document) else ";" if not others else "\0")[0]
 
 
 def blamed(document: Document) -> bool:
