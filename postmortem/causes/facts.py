@@ -230,9 +230,11 @@ def _stopped(seen: Seen) -> Found:
     """How far a job came whose logs just stop, and whom it waits for."""
     reached = seen.solution.reached
     if reached is not None:
-        yield "log-stops", reached.category, reached.proof[0] if reached.proof else None
+        first = reached.proof[0] if reached.proof else None
+        yield "log-stops", reached.category, first
+        behind = [rank for rank in reached.ranks if seen.solution.case.by_rank.get(rank)]
         if reached.ranks:
-            yield "absent", len(reached.ranks), reached.proof[0] if reached.proof else None
+            yield "behind" if behind else "absent", len(reached.ranks), first
 
 
 def _waits(seen: Seen) -> Found:
@@ -332,7 +334,8 @@ def _memory(seen: Seen) -> Found:
 STEPS: tuple[Callable[[Seen], Found], ...] = (_ends, _who, _phase, _stopped, _waits, _sizes, _around_the_job, _memory)
 NAMES = {
     "signal", "exit-code", "asked-to-stop", "finished", "hosts", "affected", "rank-0", "only-victims", "phase",
-    "timeout-is-default", "first-collective", "calls", "log-stops", "absent", "waits", "came", "left-the-loop", "idle",
+    "timeout-is-default", "first-collective", "calls", "log-stops", "absent", "behind",
+    "waits", "came", "left-the-loop", "idle",
     "still-in", "sizes", "restarts", "kernel-log", "pattern", "category", "open", "verdict", "proof", "late",
     "gpu-tried", "gpu-total", "gpu-free", "gpu-own", "gpu-reserved", "gpu-unallocated", "gpu-others", "gpu-unexplained",
 }  # fmt: skip
