@@ -69,15 +69,17 @@ def parse(
     document = documents.READERS.get(source.kind)
     if document is not None and scanned.content is not None:
         events += guard.events(None, document, source, scanned.content)
-    for e in events:
-        if e.kind == "unreadable":
-            guard.note(e.text)
     if source.kind == "error-file" and any(e.kind == "exception" for e in events):
         events += guard.events(None, _patterns_of_document, scanned, library, events)
-    elif source.kind not in documents.UNSEARCHED:
+    elif source.kind not in documents.UNSEARCHED and not (events and source.kind in documents.STATED):
         stamped: set[int] = set()
         for hit in scanned.hits:
             events += guard.events(hit.line, _hit, source, hit, style, library, stamped)
+    if (placed := documents.PLACED.get(source.kind)) is not None and (content := scanned.content) is not None:
+        events = guard.call(events, lambda: placed(source, content, events))
+    for e in events:
+        if e.kind == "unreadable":
+            guard.note(e.text)
     if source.kind in _ORDINARY:
         kinds = _ORDINARY[source.kind]
         found = guard.events(None, progress.parse, source, scanned.samples, style, lines)

@@ -17,6 +17,7 @@ from postmortem.model.vocabulary import LOUD
 
 SEVERAL = 3
 OUTSIDE = {"kernel", "kubernetes", "scheduler"}  # kinds of source in which others report on a job
+DOCUMENTS = {"kubernetes", "slurm", "gpu-report", "ras", "debug-server", "inspector"}  # that show no work
 EXITING = ("peer-lost", "network")  # what ranks report of those that exit before them
 NEAR = 4  # lines of one warning
 PROSE = {"console", "environment"}  # kinds of source that may hold any text
@@ -64,6 +65,8 @@ def _without_a_job(case: Case) -> str:
     kinds = {s.kind for s in case.sources.values()}
     if kinds <= OUTSIDE and not case.by_kind["pattern"]:
         return f"these logs show no job, and no {'kernel ' if kinds == {'kernel'} else ''}line matches a pattern"
+    if kinds <= DOCUMENTS:
+        return "these reports show no job at work, and none that failed"
     if kinds == {"stack"}:
         return "a stack shows where a process was, and no line whether it continued"
     if _are_documents(kinds):

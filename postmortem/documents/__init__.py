@@ -5,16 +5,31 @@ A row of `input/kinds.yaml` recognizes a kind by its first bytes, a head, or a n
     def parse(source: Source, content: bytes) -> Iterator[Event]
 
 What a document states becomes an event of a kind that the diagnosis knows (`crash`, `stack`, `exit`, `process`, ...),
-or a `fact` (see `facts`), which patterns with `on: fact` read. A document that cannot be read is an event `unreadable`;
-a reader never raises on content. Binary formats are read in parts. A document shows a failure or a state, and never
-that a job went well.
+or a `fact` (see `facts`), which patterns with `on: fact` read. Where patterns read the lines themselves, `PLACED` adds
+to their events what other lines of the document state. A document that cannot be read is an event `unreadable`; a
+reader never raises on content. Binary formats are read in parts. A document shows a failure or a state, and never that
+a job went well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from postmortem.documents import core, crash_reports, error_file, flight_recorder, memory_snapshot, stacks, tables
+from postmortem.documents import (
+    core,
+    crash_reports,
+    debug_server,
+    error_file,
+    flight_recorder,
+    gpus,
+    inspector,
+    kubernetes,
+    memory_snapshot,
+    ras,
+    slurm,
+    stacks,
+    tables,
+)
 from postmortem.documents.parts import Parts, Stream
 from postmortem.model import Event, Source
 
@@ -28,13 +43,20 @@ READERS: dict[str, Reader] = {
     "apport": crash_reports.apport,
     "process-table": tables.processes,
     "cgroup": tables.counters,
+    "slurm": slurm.parse,
+    "gpu-report": gpus.parse,
+    "ras": ras.parse,
+    "debug-server": debug_server.parse,
+    "inspector": inspector.parse,
 }
 IN_PARTS: dict[str, Callable[[Source, Parts, str], Iterator[Event]]] = {
     "core": core.parse,
     "memory-snapshot": memory_snapshot.parse,
 }  # of binary formats
 UNREAD = "memory and tables that tell nothing about the crash"
-KINDS = frozenset(READERS)  # sources that are read whole
-UNSEARCHED = frozenset({"flight-recorder"})  # patterns do not read their lines
+PLACED: dict[str, Callable[[Source, bytes, Sequence[Event]], list[Event]]] = {"kubernetes": kubernetes.placed}
+KINDS = frozenset({*READERS, *PLACED})  # sources that are read whole
+UNSEARCHED = frozenset({"flight-recorder", "inspector", "debug-server"})  # patterns do not read their lines
+STATED = frozenset({"slurm", "ras"})  # nor those of these, unless the reader finds nothing
 
-__all__ = ["IN_PARTS", "KINDS", "READERS", "Parts", "Stream", "UNREAD", "UNSEARCHED", "Reader"]
+__all__ = ["IN_PARTS", "KINDS", "PLACED", "READERS", "STATED", "UNREAD", "UNSEARCHED", "Parts", "Reader", "Stream"]

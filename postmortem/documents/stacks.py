@@ -30,12 +30,12 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
     lines = [decode(line) for line in content[: 8 << 20].split(b"\n")]
     m = _REGEXES["pid-in-path"].search(source.path)
     pid = whole(m[1]) if m else None
-    yield from _py_spy(source, lines, pid)
+    yield from py_spy(source, lines, pid)
     yield from debugger.pystack(source, lines)
     yield from debugger.gdb(source, lines, pid)
 
 
-def _py_spy(source: Source, lines: list[str], pid: int | None) -> Iterator[Event]:
+def py_spy(source: Source, lines: list[str], pid: int | None) -> Iterator[Event]:
     at, name, state = -1, "", ""
     frames: Frames = []
     for i, line in enumerate([*lines, "Process 0: "]):

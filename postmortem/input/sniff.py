@@ -30,6 +30,7 @@ FLIGHT_KEYS = (b"pg_config", b"pg_status", b"entries", b"comm_lib_version", b"nc
 SNAPSHOT_KEYS = (b"segments", b"total_size", b"allocated_size", b"blocks")  # torch/cuda/memory.py
 OWN = (b'<meta name="generator" content="postmortem">', b'"schema": "postmortem/incident/')
 COMPRESSED = lazy.regex(r"\.(?:gz|xz|bz2|zst|zstd|lz4)$")
+_COLLECTED = ("gpu-report", "slurm", "kubernetes", "ras")  # documents that are read below the heading of `collect`
 _HEADS = forms.byte_regexes("input/heads")
 _LAUNCHER = [literal.encode() for literal in forms.rows("input/heads")["launcher"]["literals"]]
 
@@ -193,8 +194,9 @@ def kind(path: str, head: bytes) -> tuple[str, str]:
         return IN_PARTS[reason], reason
     if reason:
         return "binary", f"binary ({reason})"
-    if _HEADS["collected"].match(head):
-        return "binary", STATE
+    if m := _HEADS["collected"].match(head):
+        found = kind(path, head[m.end() :]) if m[1] else ("console", "")
+        return found if found[0] in _COLLECTED else ("binary", STATE)
     if _HEADS["own-report"].match(head) or any(mark in head[:4096] for mark in OWN):
         return "binary", OWN_REPORT
     name, text, rules = COMPRESSED.sub("", path).lower(), Head(head), _rules()

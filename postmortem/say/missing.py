@@ -250,7 +250,7 @@ def _logs(o: Open) -> Iterator[Missing]:
 
 def _scheduler(o: Open) -> Iterator[Missing]:
     """The scheduler's accounting, where a job ID is known."""
-    here = any(s.kind == "scheduler" for s in o.case.sources.values())
+    here = any(s.kind in ("scheduler", "slurm") for s in o.case.sources.values())
     jobs = (c.event.fields.get("job_id", "") for c in o.claims)
     job = next(filter(str.isdecimal, jobs), None)
     if job and not here and o.category in ("external-signal", "scheduler", None):

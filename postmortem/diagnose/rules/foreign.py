@@ -177,10 +177,15 @@ def in_another_cgroup(view: View) -> Iterator[Defeat]:
 
 
 def _strange_rows(case: Case) -> set[Where]:
-    """Rows about several jobs, where nothing shows which is this one."""
+    """Rows about other jobs: where a table has several, and nothing shows which is this one, all of them."""
     tables = [e for e in case.of_kind("pattern") if e.source_kind == "scheduler"]
     rows = {e.where: m[1] for e in tables if (m := _REGEXES["job-row"].match(e.text)) is not None}
-    return set(rows) if len(set(rows.values())) > 1 and not _own_numbers(case, rows) else set()
+    stated = {e.where: e.fields["job_id"] for e in case.of_kind("fact") if e.fields.get("job_id")}
+    own = _own_numbers(case, rows | stated)
+    strange = set(rows) if len(set(rows.values())) > 1 and not own else set()
+    if len(set(stated.values())) > 1:
+        strange |= {where for where, job in stated.items() if job not in own}
+    return strange
 
 
 def _own_numbers(case: Case, rows: Mapping[Where, str]) -> set[str]:
@@ -243,7 +248,7 @@ def unbound(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     `dmesg` without -T or --time-format iso counts seconds since a boot that may be months ago. A scheduler's table of
     several jobs may lack this one's row; a cluster's events are mostly about other pods.
     """
-    causes = [c for c in claims if c.role == "cause" and c.speaker in OTHERS and not c.ranks]
+    causes = [c for c in claims if c.role == "cause" and c.speaker in OTHERS and (not c.ranks or _of_a_report(c))]
     if not causes or all(e.speaker in OTHERS for e in case.events):
         return []
     loose = [c for c in causes if _is_loose(case, c)]
@@ -254,7 +259,12 @@ def _unconfirmed(case: Case, loose: Sequence[Claim], claims: Sequence[Claim]) ->
     """Those that no line of a rank confirms. Where a fault of a rank's GPU is known, the other faults are of other jobs."""
     own = [c for c in claims if c.accuses and c.speaker not in OTHERS]
     known = any(c.ranks and _on_a_gpu(c) for c in claims)
-    return [c for c in loose if (known and _on_a_gpu(c)) or not _confirmed(case, c, own)]
+    return [c for c in loose if (known and _on_a_gpu(c)) or outside(case, c.event) or not _confirmed(case, c, own)]
+
+
+def _of_a_report(c: Claim) -> bool:
+    """Whether it is the state of a GPU at some time, which explains a failure of a rank that fits."""
+    return c.event.source_kind == "gpu-report"
 
 
 def _of_a_program(c: Claim) -> bool:
@@ -282,7 +292,8 @@ def _is_guess(case: Case, c: Claim) -> bool:
     """Whether it is no more than a guess even without another cause: who hands in a scheduler's log means its lines,
     and a host's log with dates is believed where the time of the job is unknown."""
     dated = any(moment(e) is not None and not outside(case, e) for e in c.events)
-    return c.event.where in _strange_rows(case) or (c.speaker == "kernel" and not dated)
+    elsewhen = all(outside(case, e) for e in c.events)
+    return c.event.where in _strange_rows(case) or elsewhen or (c.speaker == "kernel" and not dated)
 
 
 def _confirmed(case: Case, c: Claim, own: Sequence[Claim]) -> bool:

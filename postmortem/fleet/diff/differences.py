@@ -20,6 +20,8 @@ OUTCOMES = {"healthy": "ended well", "recovered": "recovered", "incident": "fail
 KINDS = {
     "kernel": "kernel log",
     "scheduler": "log of the scheduler",
+    "slurm": "table of Slurm",
+    "ras": "report of NCCL RAS",
     "flight-recorder": "flight recorder dump",
     "stack": "stack of a rank",
     "agent": "log of the launcher",

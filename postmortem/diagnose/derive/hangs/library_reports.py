@@ -85,6 +85,7 @@ def desync_report(table: Table) -> Claim | None:
     for e in table.case.telling("laggards"):
         named = numbers(e.fields.get("ranks", ""))
         if named and table.case.rank_of(e) not in named:
-            because = f"torch's desync report states `{cut(gist(e.text), 110)}`"
+            report = "NCCL's RAS report" if e.source_kind == "ras" else "torch's desync report"
+            because = f"{report} states `{cut(gist(e.text), 110)}`"
             return table.case.claim("rank-never-arrived", named, [e], because)
     return None

@@ -1,0 +1,106 @@
+"""Reports on GPUs and InfiniBand ports: nvidia-smi, dcgmi diag, rocm-smi, ibstat, perfquery.
+
+GPU 00000000:5D:00.0                                   nvidia-smi -q
+    ECC Errors
+        Volatile
+            DRAM Uncorrectable        : 2              a counter since the driver was loaded; Aggregate: of the GPU's life
+    Remapped Rows
+        Pending                       : Yes
+
+A row of `gpus.yaml` has the path and the value that accuse, and the words of the fact. Errors that were corrected are no
+fact. The report is of the state when it was taken, so its facts have no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from postmortem.documents import outline
+from postmortem.documents.facts import fact
+from postmortem.formats.excerpt import decode
+from postmortem.model import Event, Source
+from postmortem.model.details import Details
+from postmortem.system import forms
+
+_RULES = forms.rows("documents/gpus")
+_REGEXES = forms.regexes("documents/gpus")
+_VALUES = forms.regexes("documents/gpu_values")
+_SEVERE = ("2", "6")  # dcgmErrorSeverity_t: isolate, reset; 5 is a matter of configuration, 1 and 4 of watching
+
+
+def parse(source: Source, content: bytes) -> Iterator[Event]:
+    """The faults in a report of any of these tools."""
+    if content[:4096].lstrip()[:1] in (b"{", b"["):
+        yield from _diag(source, content)
+        return
+    lines = [decode(line) for line in content.split(b"\n")]
+    seen: set[tuple[str, str]] = set()
+    for leaf in outline.indented(lines):
+        device = next((m for key in leaf.path if (m := _REGEXES["device"].match(str(key)))), None)
+        name = device[device.lastgroup or 0] if device else ""
+        for says, row in _RULES.items():
+            if "value" not in row or not _REGEXES[says].search(leaf.dotted):
+                continue
+            if _VALUES[row["value"]].match(leaf.value) and (name, says) not in seen:
+                seen.add((name, says))
+                yield _fact(source, lines, leaf.line, f"{says} {leaf.value}", name)
+    yield from _tables(source, lines)
+
+
+def _fact(source: Source, lines: list[str], at: int, says: str, device: str) -> Event:
+    fields: Details = {"detail": says}
+    if _REGEXES["bus"].search(device):
+        fields["pci"] = device
+    elif device.isdecimal():
+        fields["gpu"] = int(device)
+    return fact(source, lines, at, says, fields=fields, gpu=device or None)
+
+
+def _tables(source: Source, lines: list[str]) -> Iterator[Event]:
+    """Rows of `nvidia-smi` and of `dcgmi diag`."""
+    test, device = "", ""
+    for number, line in enumerate(lines):
+        if not line.startswith("|"):
+            continue
+        if (m := _REGEXES["smi-row"].match(line)) and m["errors"] not in ("0", "N/A", "Off"):
+            yield _fact(source, lines, number, f"gpu uncorrectable volatile {m['errors']}", m["bus"])
+        elif m := _REGEXES["diag-row"].match(line):
+            test = m["test"].strip() or test
+            entity = _REGEXES["diag-gpu"].search(m["result"])
+            device = entity[1] if entity else "" if m["test"].strip() else device
+            if m["result"].strip().endswith("Fail") and _fatal(lines, number):
+                yield _fact(source, lines, number, f"gpu diagnostic failed {test}", device)
+
+
+def _fatal(lines: Sequence[str], at: int) -> bool:
+    """Whether a failed test is not only about a setting: the text below says what to configure."""
+    below = " ".join(line.strip("| ") for line in lines[at + 1 : at + 12] if line.startswith("|"))
+    return _REGEXES["setting"].search(below.partition("Pass")[0]) is None
+
+
+def _diag(source: Source, content: bytes) -> Iterator[Event]:
+    """`dcgmi diag --json`, of DCGM 3 and 4: results with the severity of each warning."""
+    leaves, broken = outline.read(source, content)
+    lines = [decode(line) for line in content[: outline.LARGEST].split(b"\n")]
+    buses = {}
+    for _, entity in outline.items(leaves, 4):
+        value = {leaf.path[-1]: leaf.value for leaf in entity if leaf.path}
+        if "entity_id" in value and "bus_id" in value:
+            buses[value["entity_id"]] = value["bus_id"]
+    test = ""
+    for path, result in outline.items(leaves, 7):
+        if path[-1:] == ("name",):
+            test = result[0].value if result else test
+        name = next((x.value for x in leaves if x.path == (*path[:5], "name")), test) if "results" in path else test
+        value = {leaf.dotted: leaf.value for leaf in result}
+        if value.get("status", "").lower() != "fail":
+            continue
+        device = value.get("entity_id") or value.get("gpu_id") or value.get("gpu_ids", "")
+        for leaf in result:
+            if str(leaf.path[-1]) == "error_severity" and leaf.value in _SEVERE:
+                yield _fact(source, lines, leaf.line, f"gpu diagnostic failed {name}", buses.get(device, device))
+                break
+    yield from broken
+
+
+__all__ = ["parse"]
