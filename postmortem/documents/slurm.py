@@ -70,6 +70,7 @@ def _fact(source: Source, lines: list[str], row: Row) -> Event:
     fields: Details = {"job_id": row.job}
     if (m := _REGEXES["one-node"].match(row.nodes)) is not None:
         fields["node"] = m[1]
+        says += f" on {m[1]}"
     stamp = times.find(row.end) if not row.end.isdecimal() else Stamp(float(row.end), "absolute", row.end, 0.5)
     at = min(row.line, len(lines) - 1)
     return fact(source, lines, at, says, stamp=stamp if row.end not in ("", "0") else None, fields=fields)
@@ -154,7 +155,8 @@ def _record(number: str, step: str, leaves: Sequence[outline.Leaf]) -> Iterator[
     values = {name: leaf.value for name, leaf in found.items()}
     if "state" in found:
         values |= {"job": f"{number}.{step}" if step else number}
-        values["code"] = f"{values.get('status', '0')}:{values.get('signal', '0')}"
+        status, signal = (n if (n := values.get(name, "")).isdecimal() else "0" for name in ("status", "signal"))
+        values["code"] = f"{status}:{signal}"
         yield from _row(found["state"].line, "", values)
 
 
