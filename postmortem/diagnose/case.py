@@ -23,6 +23,7 @@ from postmortem.system import forms
 AT_WORK = ("count", "loss", "answer")  # other kinds of `worked` show that a process was up, or had a result
 PROOF = 64  # events of one claim
 _TASK = forms.regexes("diagnose/lines")["step-task"]
+DAY_S = 86400.0
 RANK_LOGS = ("console", "json-lines", "ray")  # kinds of source in which ranks write
 
 
@@ -62,7 +63,8 @@ class Case:
 
     @cached_property
     def by_word(self) -> dict[str, list[Event]]:
-        known = [(e, pattern) for e in self.by_kind["pattern"] if (pattern := self.library.get(e.pattern)) is not None]
+        own = (e for e in self.by_kind["pattern"] if not self.on_another_day(e))
+        known = [(e, pattern) for e in own if (pattern := self.library.get(e.pattern)) is not None]
         named = {e.place for e, pattern in known if not pattern.generic}  # a generic pattern of such a line gives way
         found = ((e, pattern) for e, pattern in known if not (pattern.generic and e.place in named))
         return grouped((word, e) for e, pattern in found for word in pattern.tells)
@@ -180,6 +182,14 @@ class Case:
     def _span(self) -> tuple[float | None, float | None]:
         own = [at for e in self.events if e.speaker not in OTHERS and (at := moment(e)) is not None]
         return min(own, default=None), max(own, default=None)
+
+    def on_another_day(self, e: Event) -> bool:
+        """Whether a scheduler or a cluster dates its report on another day than all that is known of the job: both keep
+        reports on earlier jobs. Stamps without a zone may be off by hours."""
+        at = moment(e)
+        if e.speaker not in ("scheduler", "cluster") or at is None or self.start is None or self.end is None:
+            return False
+        return not self.start - DAY_S < at < self.end + DAY_S
 
     # ── the evidence at hand ────────────────────────────────────────────────────────────────────────────────
 

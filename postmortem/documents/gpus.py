@@ -43,33 +43,39 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
                 continue
             if _VALUES[row["value"]].match(leaf.value) and (name, says) not in seen:
                 seen.add((name, says))
-                yield _fact(source, lines, leaf.line, f"{says} {leaf.value}", name)
+                yield _fact(source, lines, leaf.line, f"{says}: {leaf.value}", name)
     yield from _tables(source, lines)
 
 
 def _fact(source: Source, lines: list[str], at: int, says: str, device: str) -> Event:
-    fields: Details = {"detail": says}
+    fields: Details = {}
     if _REGEXES["bus"].search(device):
         fields["pci"] = device
-    elif device.isdecimal():
-        fields["gpu"] = int(device)
+    elif device:
+        says += f" of {'GPU ' if device.isdecimal() else ''}{device}"
     return fact(source, lines, at, says, fields=fields, gpu=device or None)
 
 
 def _tables(source: Source, lines: list[str]) -> Iterator[Event]:
-    """Rows of `nvidia-smi` and of `dcgmi diag`."""
+    """Rows of `nvidia-smi`, `dcgmi diag` and `rocm-smi --showrasinfo`."""
     test, device = "", ""
     for number, line in enumerate(lines):
+        if m := _REGEXES["device"].match(line):
+            device = m[m.lastgroup or 0]
+        elif (m := _REGEXES["ras-row"].match(line)) and m["errors"].strip("0"):
+            yield _fact(source, lines, number, f"gpu uncorrectable errors: {m['errors']} in {m['block']}", device)
         if not line.startswith("|"):
             continue
         if (m := _REGEXES["smi-row"].match(line)) and m["errors"] not in ("0", "N/A", "Off"):
-            yield _fact(source, lines, number, f"gpu uncorrectable volatile {m['errors']}", m["bus"])
+            says = f"gpu uncorrectable errors since the driver was loaded: {m['errors']}"
+            yield _fact(source, lines, number, says, m["bus"])
         elif m := _REGEXES["diag-row"].match(line):
             test = m["test"].strip() or test
             entity = _REGEXES["diag-gpu"].search(m["result"])
             device = entity[1] if entity else "" if m["test"].strip() else device
-            if m["result"].strip().endswith("Fail") and _fatal(lines, number):
-                yield _fact(source, lines, number, f"gpu diagnostic failed {test}", device)
+            below = lines[number + 1] if m["test"].strip() and number + 1 < len(lines) else ""
+            if m["result"].strip().endswith("Fail") and not _REGEXES["diag-gpu"].search(below) and _fatal(lines, number):
+                yield _fact(source, lines, number, f"gpu diagnostic failed: {test}", device)
 
 
 def _fatal(lines: Sequence[str], at: int) -> bool:
@@ -98,7 +104,7 @@ def _diag(source: Source, content: bytes) -> Iterator[Event]:
         device = value.get("entity_id") or value.get("gpu_id") or value.get("gpu_ids", "")
         for leaf in result:
             if str(leaf.path[-1]) == "error_severity" and leaf.value in _SEVERE:
-                yield _fact(source, lines, leaf.line, f"gpu diagnostic failed {name}", buses.get(device, device))
+                yield _fact(source, lines, leaf.line, f"gpu diagnostic failed: {name}", buses.get(device, device))
                 break
     yield from broken
 

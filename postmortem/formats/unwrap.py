@@ -30,7 +30,7 @@ CHUNK = 1 << 20
 SOME = 200  # first lines of which the order is examined
 FIRST = 40  # lines that decide whether records are written
 SEVERAL = 3  # consecutive records among the lines of a launcher
-PRINTED = frozenset({"kernel", "scheduler", "kubernetes", "slurm", "gpu-report", "ras", "debug-server", "inspector"})  # kinds of which only journals are wrapped
+PRINTED = frozenset({"kernel", "scheduler"})  # kinds of which only journals are wrapped
 WRAPPED = frozenset({"console", "agent", "json-lines", "ray", "run"})  # kinds that a collector wraps
 
 

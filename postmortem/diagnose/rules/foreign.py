@@ -259,7 +259,7 @@ def _unconfirmed(case: Case, loose: Sequence[Claim], claims: Sequence[Claim]) ->
     """Those that no line of a rank confirms. Where a fault of a rank's GPU is known, the other faults are of other jobs."""
     own = [c for c in claims if c.accuses and c.speaker not in OTHERS]
     known = any(c.ranks and _on_a_gpu(c) for c in claims)
-    return [c for c in loose if (known and _on_a_gpu(c)) or outside(case, c.event) or not _confirmed(case, c, own)]
+    return [c for c in loose if (known and _on_a_gpu(c)) or not _confirmed(case, c, own)]
 
 
 def _of_a_report(c: Claim) -> bool:
@@ -292,8 +292,7 @@ def _is_guess(case: Case, c: Claim) -> bool:
     """Whether it is no more than a guess even without another cause: who hands in a scheduler's log means its lines,
     and a host's log with dates is believed where the time of the job is unknown."""
     dated = any(moment(e) is not None and not outside(case, e) for e in c.events)
-    elsewhen = all(outside(case, e) for e in c.events)
-    return c.event.where in _strange_rows(case) or elsewhen or (c.speaker == "kernel" and not dated)
+    return c.event.where in _strange_rows(case) or (c.speaker == "kernel" and not dated)
 
 
 def _confirmed(case: Case, c: Claim, own: Sequence[Claim]) -> bool:

@@ -82,7 +82,7 @@ def recorded(table: Table) -> Claim | None:
 
 def desync_report(table: Table) -> Claim | None:
     """TORCH_NCCL_DESYNC_DEBUG: torch compared the records of all ranks and names those that did not join."""
-    for e in table.case.telling("laggards"):
+    for e in [] if table.case.all_finished else table.case.telling("laggards"):
         named = numbers(e.fields.get("ranks", ""))
         if named and table.case.rank_of(e) not in named:
             report = "NCCL's RAS report" if e.source_kind == "ras" else "torch's desync report"
