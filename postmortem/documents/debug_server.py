@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from postmortem.documents import stacks
+from postmortem.documents import outline, stacks
 from postmortem.formats import times
-from postmortem.formats.excerpt import decode, document_event, timed
+from postmortem.formats.excerpt import document_event, timed
 from postmortem.formats.frames import Frames, stack_fields
 from postmortem.model import Event, Source
 from postmortem.model.digits import whole
@@ -23,12 +23,11 @@ from postmortem.system import forms
 _REGEXES = forms.regexes("formats/exceptions")
 _RANK = re.compile(r"=== Rank (\d{1,7}): (?:https?://([\w.-]{1,253})[:/])?.* ===$")
 _TAKEN = re.compile(r"_(\d{4})(\d\d)(\d\d)_(\d\d)(\d\d)(\d\d)\.txt")
-LARGEST = 32 << 20
 
 
 def parse(source: Source, content: bytes) -> Iterator[Event]:
     """A `stack` for each rank; ranks that gave none are in the `fact` about them."""
-    lines = [decode(line) for line in content[:LARGEST].split(b"\n")]
+    lines, broken = outline.lines_of(source, content)
     heads = [(number, m) for number, line in enumerate(lines) if (m := _RANK.match(line))]
     m = _TAKEN.search(source.path)
     stamp = times.find("{}-{}-{}T{}:{}:{}".format(*m.groups())) if m else None
@@ -36,6 +35,7 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
         for event in _stacks(source, lines[start:end]):
             where = event.where._replace(line=event.line + start)
             yield timed(event._replace(where=where, rank=whole(head[1]), host=head[2]), stamp)
+    yield from broken
 
 
 def _stacks(source: Source, lines: list[str]) -> Iterator[Event]:
@@ -47,6 +47,7 @@ def _stacks(source: Source, lines: list[str]) -> Iterator[Event]:
         elif main >= 0 and (m := _REGEXES["dumped-frame"].match(line)):
             frames.append((m["file"], whole(m["line"]), m["func"] or ""))
     if frames:
-        yield document_event(source, "stack", lines, main, stack_fields(frames) | {"tool": "torch's debug server"}, None)
+        fields = stack_fields(frames) | {"tool": "torch's debug server"}
+        yield document_event(source, "stack", lines, main, fields, None)
     else:
         yield from list(stacks.py_spy(source, lines, None))[:1]

@@ -6,7 +6,6 @@ fact(source, lines, 41, "slurm job NODE_FAIL", host="gn42", stamp=..., job_id="4
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from postmortem.formats.excerpt import document_event, timed
@@ -16,7 +15,7 @@ from postmortem.model.details import Details
 
 def fact(
     source: Source,
-    lines: Sequence[str],
+    lines: list[str],
     at: int,
     says: str,
     *,
@@ -27,5 +26,5 @@ def fact(
 ) -> Event:
     """A statement of a document, with the evidence on line `at` (from 0). `says` has the same words for all formats of
     a kind; `who`: rank, host, gpu, run, attempt, as far as the document itself names them."""
-    event = document_event(source, "fact", list(lines), at, {**(fields or {}), "says": says}, pid)
+    event = document_event(source, "fact", lines, at, {**(fields or {}), "says": says}, pid)
     return timed(event._replace(**who), stamp)

@@ -3,21 +3,21 @@
 GPU 00000000:5D:00.0                                   nvidia-smi -q
     ECC Errors
         Volatile
-            DRAM Uncorrectable        : 2              a counter since the driver was loaded; Aggregate: of the GPU's life
+            DRAM Uncorrectable        : 2       counted since the driver was loaded; Aggregate: in the GPU's life
     Remapped Rows
         Pending                       : Yes
 
-A row of `gpus.yaml` has the path and the value that accuse, and the words of the fact. Errors that were corrected are no
-fact. The report is of the state when it was taken, so its facts have no time.
+A row of `gpus.yaml` has the path and the value that accuse, and the words of the fact. Errors that were corrected are
+no fact. The report has the state at the time when it was taken, so its facts have no time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from postmortem.documents import outline
 from postmortem.documents.facts import fact
-from postmortem.formats.excerpt import decode
 from postmortem.model import Event, Source
 from postmortem.model.details import Details
 from postmortem.system import forms
@@ -25,17 +25,20 @@ from postmortem.system import forms
 _RULES = forms.rows("documents/gpus")
 _REGEXES = forms.regexes("documents/gpus")
 _VALUES = forms.regexes("documents/gpu_values")
+MOST = 1000  # facts of a report
 _SEVERE = ("2", "6")  # dcgmErrorSeverity_t: isolate, reset; 5 is a matter of configuration, 1 and 4 of watching
 
 
 def parse(source: Source, content: bytes) -> Iterator[Event]:
     """The faults in a report of any of these tools."""
     if content[:4096].lstrip()[:1] in (b"{", b"["):
-        yield from _diag(source, content)
+        yield from islice(_diag(source, content), MOST)
         return
-    lines = [decode(line) for line in content.split(b"\n")]
+    lines, broken = outline.lines_of(source, content)
     seen: set[tuple[str, str]] = set()
     for leaf in outline.indented(lines):
+        if not any(value.match(leaf.value) for value in _VALUES.values()):
+            continue
         device = next((m for key in leaf.path if (m := _REGEXES["device"].match(str(key)))), None)
         name = device[device.lastgroup or 0] if device else ""
         for says, row in _RULES.items():
@@ -44,7 +47,8 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
             if _VALUES[row["value"]].match(leaf.value) and (name, says) not in seen:
                 seen.add((name, says))
                 yield _fact(source, lines, leaf.line, f"{says}: {leaf.value}", name)
-    yield from _tables(source, lines)
+    yield from islice(_tables(source, lines), MOST)
+    yield from broken
 
 
 def _fact(source: Source, lines: list[str], at: int, says: str, device: str) -> Event:
@@ -74,7 +78,8 @@ def _tables(source: Source, lines: list[str]) -> Iterator[Event]:
             entity = _REGEXES["diag-gpu"].search(m["result"])
             device = entity[1] if entity else "" if m["test"].strip() else device
             below = lines[number + 1] if m["test"].strip() and number + 1 < len(lines) else ""
-            if m["result"].strip().endswith("Fail") and not _REGEXES["diag-gpu"].search(below) and _fatal(lines, number):
+            failed = m["result"].strip().endswith("Fail") and not _REGEXES["diag-gpu"].search(below)
+            if failed and _fatal(lines, number):
                 yield _fact(source, lines, number, f"gpu diagnostic failed: {test}", device)
 
 
@@ -87,17 +92,16 @@ def _fatal(lines: Sequence[str], at: int) -> bool:
 def _diag(source: Source, content: bytes) -> Iterator[Event]:
     """`dcgmi diag --json`, of DCGM 3 and 4: results with the severity of each warning."""
     leaves, broken = outline.read(source, content)
-    lines = [decode(line) for line in content[: outline.LARGEST].split(b"\n")]
+    yield from broken
+    lines, _ = outline.lines_of(source, content)
     buses = {}
     for _, entity in outline.items(leaves, 4):
         value = {leaf.path[-1]: leaf.value for leaf in entity if leaf.path}
         if "entity_id" in value and "bus_id" in value:
             buses[value["entity_id"]] = value["bus_id"]
-    test = ""
+    names = {leaf.path[:5]: leaf.value for leaf in leaves if leaf.path[5:] == ("name",)}
     for path, result in outline.items(leaves, 7):
-        if path[-1:] == ("name",):
-            test = result[0].value if result else test
-        name = next((x.value for x in leaves if x.path == (*path[:5], "name")), test) if "results" in path else test
+        name = names.get(path[:5], "")
         value = {leaf.dotted: leaf.value for leaf in result}
         if value.get("status", "").lower() != "fail":
             continue
@@ -106,7 +110,6 @@ def _diag(source: Source, content: bytes) -> Iterator[Event]:
             if str(leaf.path[-1]) == "error_severity" and leaf.value in _SEVERE:
                 yield _fact(source, lines, leaf.line, f"gpu diagnostic failed: {name}", buses.get(device, device))
                 break
-    yield from broken
 
 
 __all__ = ["parse"]

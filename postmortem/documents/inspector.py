@@ -27,7 +27,7 @@ _RECORD = re.compile(
 
 
 def parse(source: Source, content: bytes) -> Iterator[Event]:
-    """One `recorder` with the last collective of each communicator of the process, by its largest communicator's rank."""
+    """One `recorder` with the last collective of each communicator; the rank is that in the largest."""
     last: dict[bytes, re.Match[bytes]] = {}
     for m in _RECORD.finditer(content):
         kept = last.get(m["id"])
@@ -38,13 +38,14 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
     world = max(last.values(), key=lambda m: whole(m["size"].decode()))
     status: dict[str, Counts] = {}
     groups: dict[str, Group] = {}
-    for name, m in last.items():
-        number, key = whole(m["sn"].decode()), name.decode("latin-1")
-        status[key] = {"enqueued": number, "started": number, "completed": number}
+    for comm, m in last.items():
+        done, key = whole(m["sn"].decode()), comm.decode("latin-1")
+        status[key] = {"enqueued": done, "started": done, "completed": done}
         groups[key] = {"desc": "NCCL communicator", "ranks": tuple(range(min(whole(m["size"].decode()), 4096)))}
     fields: Details = {"entries": (), "pending": (), "status": status, "groups": groups, "whole": False}
     rank, host, pid = whole(world["rank"].decode()), world["host"].decode("latin-1"), whole(world["pid"].decode())
-    text = f"rank {rank}: last completed {world['op'].decode()} {world['sn'].decode()} of communicator {world['id'].decode()}"
+    op, number, name = (world[key].decode("latin-1") for key in ("op", "sn", "id"))
+    text = f"rank {rank}: last completed {op} {number} of communicator {name}"
     event = source_event(source, "recorder", text, rank=rank, host=host, pid=pid, fields=fields)
     us = world["us"].decode()
     yield timed(event, Stamp(whole(us) / 1e6, "absolute", us, 0.001))

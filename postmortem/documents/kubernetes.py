@@ -1,7 +1,7 @@
 """Answers of Kubernetes: the subject and the time of each of their lines.
 
 spec: {nodeName: gn42, containers: [{env: [{name: RANK, value: "3"}]}]}         kubectl get pod -o json or yaml
-status: {containerStatuses: [{state: {terminated: {exitCode: 137, reason: OOMKilled, finishedAt: 2026-11-20T11:52:40Z}}}]}
+status: {containerStatuses: [{state: {terminated: {reason: OOMKilled, finishedAt: 2026-11-20T11:52:40Z}}}]}
 
 Node:           gn42/10.1.2.3                                                   kubectl describe pod
     State:      Terminated
@@ -21,12 +21,11 @@ from typing import NamedTuple
 
 from postmortem.documents import outline
 from postmortem.formats import times
-from postmortem.formats.excerpt import decode
 from postmortem.model import Event, Source, Stamp
 from postmortem.model.digits import number
 
 _FINISHED = re.compile(r"\w{3}, (\d\d) (\w{3}) (\d{4}) (\d\d:\d\d:\d\d) ([+-]\d\d)(\d\d)")
-_MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 _STATE = re.compile(r"(?:Last )?State$|state$|lastState$")
 _WHEN = ("lastTimestamp", "eventTime", "series.lastObservedTime", "firstTimestamp", "metadata.creationTimestamp")
 _INDEX = ("metadata.annotations.batch.kubernetes.io/job-completion-index",
@@ -61,7 +60,8 @@ def _scopes(source: Source, content: bytes) -> tuple[list[Scope], list[Event]]:
         return [scope for _, item in _objects(leaves) for scope in _of_object(item)], broken
     if b"\nNamespace:" not in head and b"State:" not in head:
         return [], []
-    return list(_described([decode(line) for line in content[: outline.LARGEST].split(b"\n")])), []
+    lines, broken = outline.lines_of(source, content)
+    return list(_described(lines)), broken
 
 
 def _placed(e: Event, scope: Scope) -> Event:

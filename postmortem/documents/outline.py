@@ -17,11 +17,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from postmortem.formats.excerpt import source_event
+from postmortem.formats.excerpt import decode, source_event
 from postmortem.model import Event, Source
 
 DEEPEST = 100  # levels; the answers of Kubernetes and Slurm have 20
-LARGEST = 16 << 20  # bytes of one document: 3 s of reading
+LARGEST = 8 << 20  # bytes of one document: 2 s of reading
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _ROW = re.compile(r"( *)(\S.*?)(?:\s*(?::\s|:$|\.{4,}:?)\s*(.*))?$")
@@ -39,6 +39,17 @@ class Leaf(NamedTuple):
         return ".".join(map(str, self.path))
 
 
+def lines_of(source: Source, content: bytes) -> tuple[list[str], list[Event]]:
+    """The lines of a text, and an event `unreadable` where it is too long."""
+    lines = [decode(line) for line in content[:LARGEST].split(b"\n")]
+    return lines, [] if len(content) <= LARGEST else [unread(source, f"it is longer than {LARGEST >> 20} MiB")]
+
+
+def unread(source: Source, reason: str) -> Event:
+    """The event of a document that is not read to its end."""
+    return source_event(source, "unreadable", f"The document is not read to its end: {reason}.", severity="warning")
+
+
 class Broken(ValueError):
     """A document that cannot be read to its end."""
 
@@ -50,8 +61,7 @@ def read(source: Source, content: bytes) -> tuple[list[Leaf], list[Event]]:
         for leaf in _tree(content):
             found.append(leaf)
     except Broken as error:
-        text = f"The document cannot be read to its end: {error}."
-        return found, [source_event(source, "unreadable", text, severity="warning")]
+        return found, [unread(source, str(error))]
     return found, []
 
 
@@ -63,16 +73,15 @@ def _tree(content: bytes) -> Iterator[Leaf]:
     walk, line = _Walk(), 0
     try:
         for event in yaml.parse(text, Loader=getattr(yaml, "CLoader", yaml.Loader)):
-            line = event.start_mark.line
+            line = getattr(event.start_mark, "line", line)
             if len(walk.open) > DEEPEST:
                 raise Broken(f"it is nested more than {DEEPEST} levels deep on line {line + 1}")
             if (leaf := walk.step(event, line)) is not None:
                 yield leaf
-    except yaml.YAMLError as error:
+    except yaml.YAMLError:
         if len(content) > LARGEST:
             raise Broken(f"it is longer than {LARGEST >> 20} MiB") from None
-        mark = getattr(error, "problem_mark", None)
-        raise Broken(f"its JSON or YAML is cut or broken on line {getattr(mark, 'line', line) + 1}") from None
+        raise Broken(f"its JSON or YAML is cut or broken near line {line + 1}") from None
 
 
 class _Walk:
@@ -127,4 +136,4 @@ def items(leaves: Iterable[Leaf], depth: int) -> Iterator[tuple[tuple[str | int,
         yield path, [leaf._replace(path=leaf.path[depth:]) for leaf in group]
 
 
-__all__ = ["Leaf", "indented", "items", "read"]
+__all__ = ["Leaf", "indented", "items", "lines_of", "read", "unread"]

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from postmortem.documents import outline
 from postmortem.documents.facts import fact
 from postmortem.formats import times
-from postmortem.formats.excerpt import decode, document_event
+from postmortem.formats.excerpt import document_event
 from postmortem.model import Event, Source, Stamp
 from postmortem.model.details import Details
 from postmortem.model.digits import whole
@@ -31,13 +31,14 @@ Counts = dict[str, dict[int, int]]  # by operation, of each rank
 
 def parse(source: Source, content: bytes) -> Iterator[Event]:
     """The processes, the ranks that are missing or dead, and those that are behind."""
-    lines = [decode(line) for line in content[: outline.LARGEST].split(b"\n")]
+    lines, long = outline.lines_of(source, content)
     if content[:4096].lstrip().startswith(b"{"):
         leaves, broken = outline.read(source, content)
         yield from _json(source, lines, leaves)
         yield from broken
     else:
         yield from _text(source, lines)
+        yield from long
 
 
 def _process(source: Source, lines: list[str], at: int, rank: int, pid: int, host: str) -> Event:
@@ -79,12 +80,12 @@ def _text(source: Source, lines: list[str]) -> Iterator[Event]:
                             "ras ranks missing")  # fmt: skip
         elif m := _REGEXES["rank"].match(line):
             rank = whole(m["rank"])
-            if m["pid"]:
+            if m["pid"] and rank < MOST:
                 yield _process(source, lines, number, rank, whole(m["pid"]), m["host"])
             last = whole(m["last"]) if m["last"] else 0 if m["none"] else count
             if op and last in counts and len(counts[last][1]) < MOST:
                 counts[last][1].append(rank)
-            elif not op and lost:
+            elif not op and lost and rank < MOST:
                 yield _suspects(source, lines, number, [rank], f"ras rank {lost}")
         elif lost and (m := _REGEXES["process"].match(line)):
             fields: Details = {"host": m["host"], "pid": whole(m["pid"]), "gpu": whole(m["gpu"])}
@@ -118,7 +119,7 @@ def _json(source: Source, lines: list[str], leaves: Sequence[outline.Leaf]) -> I
         if path[:1] != ("communicators",) or "rank" not in value:
             continue
         number, at = whole(value["rank"].value), value["rank"].line
-        if "pid" in value and "host" in value:
+        if "pid" in value and "host" in value and number < MOST:
             yield _process(source, lines, at, number, whole(value["pid"].value), value["host"].value)
         if path[2] == "missing_ranks":
             dead = value.get("status.considered_dead")

@@ -18,12 +18,11 @@ from typing import NamedTuple
 from postmortem.documents import outline
 from postmortem.documents.facts import fact
 from postmortem.formats import times
-from postmortem.formats.excerpt import decode
 from postmortem.model import Event, Source, Stamp
 from postmortem.model.details import Details
 from postmortem.system import forms
 
-MOST = 20_000  # rows of a table about which facts are reported
+MOST = 10_000  # rows of a table
 _REGEXES = forms.regexes("documents/slurm")
 _COLUMNS: dict[str, str] = forms.rows("documents/slurm")["columns"]["names"]
 _PATHS: dict[str, str] = forms.rows("documents/slurm")["paths"]["names"]
@@ -50,8 +49,7 @@ class Row(NamedTuple):
 def parse(source: Source, content: bytes) -> Iterator[Event]:
     """The end of each job, and the state of each node that has a reason."""
     head = content[:4096].lstrip()
-    lines = [decode(line) for line in content.split(b"\n")]
-    broken: list[Event] = []
+    lines, broken = outline.lines_of(source, content)
     if head.startswith((b"{", b"%YAML", b"meta:", b"---", b"jobs:")):
         leaves, broken = outline.read(source, content)
         rows = list(_records(leaves))
@@ -60,9 +58,8 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
         rows = list(_shown(lines))
     else:
         rows = list(_table(lines))
-    for row in _telling(rows):
-        yield _fact(source, lines, row)
-    yield from broken
+    yield from (_fact(source, lines, row) for row in _telling(rows[:MOST]))
+    yield from broken if len(rows) <= MOST else [outline.unread(source, f"it has more than {MOST:,} rows")]
 
 
 def _fact(source: Source, lines: list[str], row: Row) -> Event:
@@ -81,10 +78,10 @@ def _telling(rows: Sequence[Row]) -> Iterator[Row]:
     a job that completed."""
     steps: dict[str, list[Row]] = {}
     jobs = {row.job: row for row in rows if not row.step}
-    for row in rows[:MOST]:
+    for row in rows:
         if row.step.isdecimal():
             steps.setdefault(row.job, []).append(row)
-    for row in rows[:MOST]:
+    for row in rows:
         if not row.step:
             yield row
         elif row.bad and row.step.isdecimal() and (row.state != "CANCELLED" or _REGEXES["crashed"].search(row.code)):
