@@ -26,12 +26,13 @@ _TAKEN = re.compile(r"_(\d{4})(\d\d)(\d\d)_(\d\d)(\d\d)(\d\d)\.txt")
 
 
 def parse(source: Source, content: bytes) -> Iterator[Event]:
-    """A `stack` for each rank; ranks that gave none are in the `fact` about them."""
+    """A `stack` for each rank that gave one."""
     lines, broken = outline.lines_of(source, content)
     heads = [(number, m) for number, line in enumerate(lines) if (m := _RANK.match(line))]
     m = _TAKEN.search(source.path)
     stamp = times.find("{}-{}-{}T{}:{}:{}".format(*m.groups())) if m else None
-    for (start, head), end in zip(heads, [at for at, _ in heads[1:]] + [len(lines)], strict=True):
+    ends = [*(at for at, _ in heads[1:]), len(lines)]
+    for (start, head), end in zip(heads, ends, strict=False):
         for event in _stacks(source, lines[start:end]):
             where = event.where._replace(line=event.line + start)
             yield timed(event._replace(where=where, rank=whole(head[1]), host=head[2]), stamp)

@@ -83,6 +83,8 @@ def _text(source: Source, lines: list[str]) -> Iterator[Event]:
             if m["pid"] and rank < MOST:
                 yield _process(source, lines, number, rank, whole(m["pid"]), m["host"])
             last = whole(m["last"]) if m["last"] else 0 if m["none"] else count
+            if op and (m["last"] or m["none"]):  # the only rank with its count
+                counts.setdefault(last, (1, [], number))
             if op and last in counts and len(counts[last][1]) < MOST:
                 counts[last][1].append(rank)
             elif not op and lost and rank < MOST:

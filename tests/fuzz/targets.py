@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
 from packed import PACK, tar_of, zip_of
 
 from fuzz.watch import ROOT, folder
@@ -39,11 +40,11 @@ from postmortem.replay import parameters, pick, script, verify
 
 SAMPLES = ROOT / "sample_logs"
 DUMPS = ROOT / "tests" / "data" / "flight_recorder"
+REPORTS = ROOT / "tests" / "data" / "excerpts" / "reports.yaml"
 WINDOW = 12  # lines of one sample
 KINDS = (
     "console", "agent", "kernel", "error-file", "flight-recorder", "stack", "coredumpctl", "apport", "process-table",
-    "cgroup", "scheduler", "ray",
-    "json-lines",
+    "cgroup", "scheduler", "ray", "json-lines", "slurm", "kubernetes", "gpu-report", "ras", "debug-server", "inspector",
 )  # fmt: skip
 
 
@@ -69,6 +70,9 @@ def _files() -> dict[str, list[bytes]]:
             data = path.read_bytes()
             kind, _ = sniff.kind(path.name, data[:65536])
             found.setdefault(kind, []).append(data)
+    for case in yaml.safe_load(REPORTS.read_text()).values():
+        for name, text in case["files"].items():
+            found.setdefault(sniff.kind(name, text.encode())[0], []).append(text.encode())
     return found
 
 
@@ -297,6 +301,11 @@ def snapshots() -> list[bytes]:
     return [pickle.dumps(document, protocol) for protocol in (2, 3, 4, 5)]
 
 
+def placed(data: bytes) -> None:
+    for kind, reader in documents.PLACED.items():
+        _check(reader(Source("x.txt", kind, len(data)), data, ()), data)
+
+
 def pickled(data: bytes) -> None:
     try:
         value = plain_pickle.loads(data)
@@ -505,6 +514,7 @@ def _targets() -> Iterator[Target]:
         yield Target(kind, dumps if kind == "flight-recorder" else of_kinds(kind), document_of(kind), 4)
     yield Target("core", cores, parts_of("core"), 2)
     yield Target("memory-snapshot", snapshots, parts_of("memory-snapshot"), 2)
+    yield Target("placed", of_kinds("kubernetes"), placed, 3)
     yield Target("named", lines, named, 4)
     yield Target("opened", packed, opened, 2)
     yield Target("listed", lines, listed, 1)
