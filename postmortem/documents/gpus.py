@@ -107,7 +107,7 @@ def _diag(source: Source, content: bytes) -> Iterator[Event]:
             continue
         device = value.get("entity_id") or value.get("gpu_id") or value.get("gpu_ids", "")
         for leaf in result:
-            if str(leaf.path[-1]) == "error_severity" and leaf.value in _SEVERE:
+            if leaf.path[-1:] == ("error_severity",) and leaf.value in _SEVERE:
                 yield _fact(source, lines, leaf.line, f"gpu diagnostic failed: {name}", buses.get(device, device))
                 break
 

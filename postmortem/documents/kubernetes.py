@@ -80,8 +80,8 @@ def _objects(leaves: Sequence[outline.Leaf]) -> Iterator[tuple[object, list[outl
     for path, item in outline.items(leaves, 2 if lists else 1):
         if lists and path[:1] == ("items",):
             yield path, item
-    if not lists:
-        rooted = leaves[0].path[:1] if leaves and isinstance(leaves[0].path[0], int) else ()
+    if leaves and not lists:
+        rooted = leaves[0].path[:1] if isinstance(leaves[0].path[0], int) else ()
         yield (), [leaf._replace(path=leaf.path[len(rooted) :]) for leaf in leaves]
 
 
@@ -99,10 +99,10 @@ def _of_object(item: Sequence[outline.Leaf]) -> Iterator[Scope]:
         if leaf.path[:1] == ("status",) and "terminated" in leaf.path:
             states.setdefault(leaf.path[: leaf.path.index("terminated")], []).append(leaf)
     for state in states.values():
-        ended = next((leaf.value for leaf in state if leaf.path[-1] == "finishedAt"), "")
+        ended = next((leaf.value for leaf in state if leaf.path[-1:] == ("finishedAt",)), "")
         yield Scope(state[0].line + 1, state[-1].line + 1, None, None, times.find(ended))
     for leaf in item:
-        if leaf.path[:2] == ("status", "conditions") and leaf.path[-1] == "lastTransitionTime":
+        if leaf.path[:2] == ("status", "conditions") and leaf.path[-1:] == ("lastTransitionTime",):
             near = [other.line + 1 for other in item if other.path[:3] == leaf.path[:3]]
             yield Scope(min(near), max(near), None, None, times.find(leaf.value))
 

@@ -59,7 +59,7 @@ def read(source: Source, content: bytes) -> tuple[list[Leaf], list[Event]]:
     found: list[Leaf] = []
     try:
         for leaf in _tree(content):
-            found.append(leaf)
+            found += [leaf] if leaf.path else []
     except Broken as error:
         return found, [unread(source, str(error))]
     return found, []

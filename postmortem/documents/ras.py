@@ -12,8 +12,9 @@ up the others: where the listed ones are ahead, the suspects are those that are 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from postmortem.documents import outline
 from postmortem.documents.facts import fact
@@ -21,12 +22,11 @@ from postmortem.formats import times
 from postmortem.formats.excerpt import document_event
 from postmortem.model import Event, Source, Stamp
 from postmortem.model.details import Details
-from postmortem.model.digits import whole
+from postmortem.model.digits import number, whole
 from postmortem.system import forms
 
 MOST = 4096  # ranks of a communicator that are listed
 _REGEXES = forms.regexes("documents/ras")
-Counts = dict[str, dict[int, int]]  # by operation, of each rank
 
 
 def parse(source: Source, content: bytes) -> Iterator[Event]:
@@ -48,7 +48,7 @@ def _process(source: Source, lines: list[str], at: int, rank: int, pid: int, hos
 def _suspects(
     source: Source, lines: list[str], at: int, ranks: Sequence[int], says: str, stamp: Stamp | None = None
 ) -> Event:
-    fields: Details = {"ranks": ", ".join(map(str, sorted(ranks)[:MOST]))}
+    fields: Details = {"ranks": ", ".join(map(str, sorted(ranks)[:MOST]))} if ranks else {}
     if len(ranks) == 1:
         fields["rank"] = ranks[0]
     return fact(source, lines, at, says, stamp=stamp, fields=fields)
@@ -58,83 +58,126 @@ def _suspects(
 
 
 def _text(source: Source, lines: list[str]) -> Iterator[Event]:
-    op, world, at, count = "", 0, 0, -1
-    counts: dict[int, tuple[int, list[int], int]] = {}  # count -> how many ranks, those listed, line
-    lost = ""
-    for number, line in enumerate([*lines, "#0-0 (0) END"]):
-        if m := _REGEXES["comm"].match(line):
-            yield from _behind(source, lines, op, counts, world)
-            op, counts, count, lost = "", {}, -1, ""
-        elif m := _REGEXES["group"].match(line):
-            world = max(world, whole(m["size"]))
-        elif m := _REGEXES["operation"].match(line):
-            yield from _behind(source, lines, op, counts, world)
-            op, counts = m["op"], {}
-        elif op and (m := _REGEXES["count"].match(line)):
-            count, at = whole(m["last"] or "0"), number
-            counts[count] = (whole(m["ranks"]), [], at)
-        elif m := _REGEXES["lost"].match(line):
-            lost = "dead" if "dead" in line else "missing"
-        elif m := _REGEXES["missing"].match(line):
-            yield _suspects(source, lines, number, [whole(n) for n in m["ranks"].split(",") if n.strip()][:MOST],
-                            "ras ranks missing")  # fmt: skip
-        elif m := _REGEXES["rank"].match(line):
-            rank = whole(m["rank"])
-            if m["pid"] and rank < MOST:
-                yield _process(source, lines, number, rank, whole(m["pid"]), m["host"])
-            last = whole(m["last"]) if m["last"] else 0 if m["none"] else count
-            if op and (m["last"] or m["none"]):  # the only rank with its count
-                counts.setdefault(last, (1, [], number))
-            if op and last in counts and len(counts[last][1]) < MOST:
-                counts[last][1].append(rank)
-            elif not op and lost and rank < MOST:
-                yield _suspects(source, lines, number, [rank], f"ras rank {lost}")
-        elif lost and (m := _REGEXES["process"].match(line)):
+    text = _Text(source, lines)
+    for at, line in enumerate([*lines, END]):
+        for form, read in _FORMS.items():
+            if (m := _REGEXES[form].match(line)) is not None:
+                yield from read(text, at, m)
+                break
+
+
+class _Text:
+    """The section that is being read: of a communicator, or of processes that are lost."""
+
+    def __init__(self, source: Source, lines: list[str]) -> None:
+        self.source, self.lines = source, lines
+        self.world = 0
+        self.op, self.last, self.lost = "", -1, ""
+        self.counts: dict[int, tuple[int, list[int], int]] = {}  # count -> how many ranks, those listed, line
+
+    def section(self, at: int, m: re.Match[str]) -> Iterator[Event]:
+        yield from self.behind()
+        self.op, self.counts, self.last, self.lost = "", {}, -1, ""
+
+    def group(self, at: int, m: re.Match[str]) -> Iterator[Event]:
+        self.world = max(self.world, whole(m["size"]))
+        yield from ()
+
+    def operation(self, at: int, m: re.Match[str]) -> Iterator[Event]:
+        yield from self.behind()
+        self.op, self.counts = m["op"], {}
+
+    def count(self, at: int, m: re.Match[str]) -> Iterator[Event]:
+        if self.op:
+            self.last = whole(m["last"] or "0")
+            self.counts[self.last] = (whole(m["ranks"]), [], at)
+        yield from ()
+
+    def losses(self, at: int, m: re.Match[str]) -> Iterator[Event]:
+        self.lost = "dead" if "dead" in m[0] else "missing"
+        yield from ()
+
+    def missing(self, at: int, m: re.Match[str]) -> Iterator[Event]:
+        ranks = [whole(n) for n in m["ranks"].split(",")[:MOST] if n.strip()]
+        yield _suspects(self.source, self.lines, at, ranks, "ras ranks missing")
+
+    def rank(self, at: int, m: re.Match[str]) -> Iterator[Event]:
+        rank = whole(m["rank"])
+        if rank >= MOST:
+            return
+        if m["pid"]:
+            yield _process(self.source, self.lines, at, rank, whole(m["pid"]), m["host"])
+        last = whole(m["last"]) if m["last"] else 0 if m["none"] else self.last
+        if self.op and (m["last"] or m["none"]):  # the only rank with its count, which has no line of its own
+            self.counts.setdefault(last, (1, [], at))
+        if self.op and last in self.counts:
+            self.counts[last][1].append(rank)
+        elif not self.op and self.lost:
+            yield _suspects(self.source, self.lines, at, [rank], f"ras rank {self.lost}")
+
+    def process(self, at: int, m: re.Match[str]) -> Iterator[Event]:
+        if self.lost:
             fields: Details = {"host": m["host"], "pid": whole(m["pid"]), "gpu": whole(m["gpu"])}
-            yield fact(source, lines, number, f"ras process {lost}", pid=whole(m["pid"]), fields=fields)
+            yield fact(self.source, self.lines, at, f"ras process {self.lost}", pid=whole(m["pid"]), fields=fields)
+
+    def behind(self) -> Iterator[Event]:
+        """The ranks with the lowest count: those listed there, or all but those listed elsewhere."""
+        if not self.op or len(self.counts) < 2:
+            return
+        least = min(self.counts)
+        many, listed, at = self.counts[least]
+        if not listed:
+            others = {rank for count, (_, ranks, _) in self.counts.items() if count != least for rank in ranks}
+            rest = [rank for rank in range(min(self.world, MOST)) if rank not in others]
+            listed = rest if len(rest) == many else []
+        says = f"ras ranks behind {self.op} {least} of {max(self.counts)}"
+        yield _suspects(self.source, self.lines, at, listed, says)
 
 
-def _behind(
-    source: Source, lines: list[str], op: str, counts: Mapping[int, tuple[int, list[int], int]], world: int
-) -> Iterator[Event]:
-    """The ranks with the lowest count: those listed there, or all but those listed elsewhere."""
-    if not op or len(counts) < 2:
-        return
-    least = min(counts)
-    number, listed, at = counts[least]
-    if not listed and world:
-        others = {rank for count, (_, ranks, _) in counts.items() if count != least for rank in ranks}
-        listed = [rank for rank in range(min(world, MOST)) if rank not in others]
-        listed = listed if len(listed) == number else []
-    says = f"ras ranks behind {op} {least} of {max(counts)}"
-    yield _suspects(source, lines, at, listed, says) if listed else fact(source, lines, at, says)
+END = "#0-0 (0) END"
+_FORMS: dict[str, Callable[[_Text, int, re.Match[str]], Iterator[Event]]] = {
+    "comm": _Text.section,
+    "group": _Text.group,
+    "operation": _Text.operation,
+    "count": _Text.count,
+    "lost": _Text.losses,
+    "missing": _Text.missing,
+    "rank": _Text.rank,
+    "process": _Text.process,
+}
 
 
 # ── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _json(source: Source, lines: list[str], leaves: Sequence[outline.Leaf]) -> Iterator[Event]:
-    taken = next((leaf.value for leaf in leaves if leaf.path == ("timestamp",)), "")
-    counts: dict[object, Counts] = defaultdict(lambda: defaultdict(dict))
-    for path, rank in outline.items(leaves, 4):
-        value = {leaf.dotted: leaf for leaf in rank}
-        if path[:1] != ("communicators",) or "rank" not in value:
+    stamp = next((times.find(leaf.value) for leaf in leaves if leaf.path == ("timestamp",)), None)
+    counts: dict[tuple[object, str], dict[int, outline.Leaf]] = defaultdict(dict)  # of each rank, by operation
+    for path, item in outline.items(leaves, 4):
+        value = {leaf.dotted: leaf for leaf in item}
+        rank = number(value["rank"].value) if "rank" in value and path[0] == "communicators" else None
+        if rank is None or rank >= MOST:
             continue
-        number, at = whole(value["rank"].value), value["rank"].line
-        if "pid" in value and "host" in value and number < MOST:
-            yield _process(source, lines, at, number, whole(value["pid"].value), value["host"].value)
+        at = value["rank"].line
+        pid = number(value["pid"].value) if "pid" in value else None
+        if pid is not None and "host" in value:
+            yield _process(source, lines, at, rank, pid, value["host"].value)
         if path[2] == "missing_ranks":
-            dead = value.get("status.considered_dead")
-            says = "ras rank dead" if dead is not None and dead.value == "true" else "ras rank missing"
-            yield _suspects(source, lines, at, [number], says, times.find(taken))
+            dead = "true" in (leaf.value for name, leaf in value.items() if name == "status.considered_dead")
+            yield _suspects(source, lines, at, [rank], f"ras rank {'dead' if dead else 'missing'}", stamp)
         for name, leaf in value.items():
-            if name.startswith("collective_counts.") and leaf.value.isdecimal():
-                counts[path[1]][name.rpartition(".")[2]][number] = whole(leaf.value)
-    for of_comm in counts.values():
-        for op, of_ranks in of_comm.items():
-            least = min(of_ranks.values())
-            behind = [rank for rank, n in of_ranks.items() if n == least]
-            if len(Counter(of_ranks.values())) > 1 and len(behind) < len(of_ranks):
-                at = next(leaf.line for leaf in leaves if leaf.path[-1] == op and leaf.value == str(least))
-                says = f"ras ranks behind {op} {least} of {max(of_ranks.values())}"
-                yield _suspects(source, lines, at, behind, says, times.find(taken))
+            if name.startswith("collective_counts.") and number(leaf.value) is not None:
+                counts[path[1], name.rpartition(".")[2]][rank] = leaf
+    for (_, op), of_ranks in counts.items():
+        yield from _behind(source, lines, op, of_ranks, stamp)
+
+
+def _behind(
+    source: Source, lines: list[str], op: str, of_ranks: Mapping[int, outline.Leaf], stamp: Stamp | None
+) -> Iterator[Event]:
+    found = {rank: whole(leaf.value) for rank, leaf in of_ranks.items()}
+    least, most = min(found.values()), max(found.values())
+    if least < most:
+        behind = [rank for rank, count in found.items() if count == least]
+        says = f"ras ranks behind {op} {least} of {most}"
+        yield _suspects(source, lines, of_ranks[behind[0]].line, behind, says, stamp)

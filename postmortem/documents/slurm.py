@@ -123,9 +123,10 @@ def _columns(header: str, below: str) -> Callable[[str], list[str]]:
 def _row(number: int, line: str, cells: dict[str, str]) -> Iterator[Row]:
     m = _REGEXES["job"].match(cells.get("job", ""))
     state = _REGEXES["state"].search(cells.get("state", ""))
-    if m is None or state is None:
+    names = _REGEXES["states"].pattern.split("|") if state else []
+    name = next((full for full in names if state and full.startswith(state[1])), "")
+    if m is None or not name:
         return
-    name = next(full for full in _REGEXES["states"].pattern.split("|") if full.startswith(state[1]))
     end = cells.get("end") or ""
     yield Row(number, m["job"], m["step"] or "", name, cells.get("code", ""), cells.get("nodes", ""), end,
               cells.get("reason", ""))  # fmt: skip
