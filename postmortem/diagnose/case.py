@@ -5,6 +5,7 @@ In: the aligned events of one attempt, copies merged. Out: `Case`, which the rul
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,7 +23,9 @@ from postmortem.system import forms
 
 AT_WORK = ("count", "loss", "answer")  # other kinds of `worked` show that a process was up, or had a result
 PROOF = 64  # events of one claim
-_TASK = forms.regexes("diagnose/lines")["step-task"]
+_REGEXES = forms.regexes("diagnose/lines")
+_TASK = _REGEXES["step-task"]
+_JOB_PART = re.compile(r"[_+]")
 DAY_S = 86400.0
 RANK_LOGS = ("console", "json-lines", "ray")  # kinds of source in which ranks write
 
@@ -63,7 +66,7 @@ class Case:
 
     @cached_property
     def by_word(self) -> dict[str, list[Event]]:
-        own = (e for e in self.by_kind["pattern"] if not self.on_another_day(e))
+        own = (e for e in self.by_kind["pattern"] if not self.not_ours(e))
         known = [(e, pattern) for e in own if (pattern := self.library.get(e.pattern)) is not None]
         named = {e.place for e, pattern in known if not pattern.generic}  # a generic pattern of such a line gives way
         found = ((e, pattern) for e, pattern in known if not (pattern.generic and e.place in named))
@@ -183,13 +186,38 @@ class Case:
         own = [at for e in self.events if e.speaker not in OTHERS and (at := moment(e)) is not None]
         return min(own, default=None), max(own, default=None)
 
-    def on_another_day(self, e: Event) -> bool:
-        """Whether a scheduler or a cluster dates its report on another day than all that is known of the job: both keep
-        reports on earlier jobs. Stamps without a zone may be off by hours."""
+    def not_ours(self, e: Event) -> str:
+        """Why a report of a scheduler or a cluster is not about this job; empty where it may be. Both keep reports on
+        earlier jobs. Stamps without a zone may be off by hours."""
+        if e.where in self.other_rows:
+            return "its row is that of another job"
         at = moment(e)
         if e.speaker not in ("scheduler", "cluster") or at is None or self.start is None or self.end is None:
-            return False
-        return not self.start - DAY_S < at < self.end + DAY_S
+            return ""
+        return (
+            "" if self.start - DAY_S < at < self.end + DAY_S else "it is dated more than a day before or after this job"
+        )
+
+    @cached_property
+    def stated_rows(self) -> dict[Where, str]:
+        """The rows of tables of jobs, each with its number; that of an array or of a heterogeneous job is one."""
+        facts = [e for e in self.of_kind("fact") if e.fields.get("job_id")]
+        return {e.where: _JOB_PART.split(e.fields["job_id"])[0] for e in facts}
+
+    @cached_property
+    def other_rows(self) -> set[Where]:
+        """Rows about other jobs, in tables that have this one's."""
+        own = self.own_numbers(self.stated_rows) & {*self.stated_rows.values()}
+        return {where for where, job in self.stated_rows.items() if own and job not in own}
+
+    def own_numbers(self, rows: Mapping[Where, str]) -> set[str]:
+        """The numbers of this job, by names of files and by lines outside of the tables."""
+        tables = {where.source for where in rows}
+        found: set[str] = set()
+        for path in set(self.sources) - tables:
+            found |= {*_REGEXES["job-number"].findall(path)} | ({*_REGEXES["number"].findall(path)} & {*rows.values()})
+        own = (e for e in self.by_kind["pattern"] if e.where.source not in tables and e.fields.get("job_id"))
+        return found | {e.fields["job_id"] for e in own}
 
     # ── the evidence at hand ────────────────────────────────────────────────────────────────────────────────
 

@@ -22,7 +22,6 @@ from postmortem.system import forms
 
 LONE = 40  # lines after an exception's decisive line that may still belong to its message
 STARTS = ("exception", "exit", "crash", "stack", "cut")  # events that end the message of an exception above
-ELSEWHEN = "it is dated more than a day before or after this job"
 MOST = 4096  # ranks that one line names
 _REGEXES = forms.regexes("diagnose/lines")
 _ANY_HOST = ("127.", "fe80", "::1", "0.")  # loopback and link-local addresses
@@ -79,9 +78,9 @@ def _claim(case: Case, e: Event, pattern: Pattern) -> Claim:
         hosts = _peer(e)  # the writer complains of another host
     if not hosts and len(ranks) == 1 and ranks[0] in case.registry.host_of:
         hosts = (case.registry.host_of[ranks[0]],)
-    elsewhen = ELSEWHEN if case.on_another_day(e) else ""
-    role = "context" if elsewhen or e.fields.get("uttered") else pattern.role  # see rules/promote.py
-    return Claim(pattern, role, (e,), ranks, hosts, gpus, pids, e.attempt, elsewhen, pattern.strength)
+    foreign = case.not_ours(e)
+    role = "context" if foreign or e.fields.get("uttered") else pattern.role  # see rules/promote.py
+    return Claim(pattern, role, (e,), ranks, hosts, gpus, pids, e.attempt, foreign, pattern.strength)
 
 
 def _one(rank: int | None) -> Ranks:

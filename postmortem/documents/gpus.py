@@ -13,6 +13,7 @@ no fact. The report has the state at the time when it was taken, so its facts ha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
@@ -36,7 +37,7 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
         return
     lines, broken = outline.lines_of(source, content)
     seen: set[tuple[str, str]] = set()
-    for leaf in outline.indented(lines):
+    for leaf in outline.indented([_REGEXES["xml"].sub(_row, line) for line in lines]):
         if not any(value.match(leaf.value) for value in _VALUES.values()):
             continue
         device = next((m for key in leaf.path if (m := _REGEXES["device"].match(str(key)))), None)
@@ -49,6 +50,12 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
                 yield _fact(source, lines, leaf.line, f"{says}: {leaf.value}", name)
     yield from islice(_tables(source, lines), MOST)
     yield from broken
+
+
+def _row(m: re.Match[str]) -> str:
+    """`<dram_uncorrectable>2</dram_uncorrectable>` of `nvidia-smi -q -x` as a row of `nvidia-smi -q`."""
+    name = f"GPU {m['bus']}" if m["bus"] else m["tag"].replace("_", " ")
+    return f"{name} : {m['value']}" if m["value"] else name
 
 
 def _fact(source: Source, lines: list[str], at: int, says: str, device: str) -> Event:

@@ -11,7 +11,7 @@ JobID           JobName  Partition    Account  AllocCPUS      State ExitCode
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from postmortem.diagnose import liveness
@@ -177,25 +177,11 @@ def in_another_cgroup(view: View) -> Iterator[Defeat]:
 
 
 def _strange_rows(case: Case) -> set[Where]:
-    """Rows about other jobs: where a table has several, and nothing shows which is this one, all of them."""
+    """Rows about several jobs, where nothing shows which is this one."""
     tables = [e for e in case.of_kind("pattern") if e.source_kind == "scheduler"]
     rows = {e.where: m[1] for e in tables if (m := _REGEXES["job-row"].match(e.text)) is not None}
-    stated = {e.where: e.fields["job_id"] for e in case.of_kind("fact") if e.fields.get("job_id")}
-    own = _own_numbers(case, rows | stated)
-    strange = set(rows) if len(set(rows.values())) > 1 and not own else set()
-    if len(set(stated.values())) > 1:
-        strange |= {where for where, job in stated.items() if job not in own}
-    return strange
-
-
-def _own_numbers(case: Case, rows: Mapping[Where, str]) -> set[str]:
-    """The numbers of this job, by names of files and by lines outside of the tables."""
-    tables = {where.source for where in rows}
-    found: set[str] = set()
-    for path in set(case.sources) - tables:
-        found |= {*_REGEXES["job-number"].findall(path)} | ({*_REGEXES["number"].findall(path)} & {*rows.values()})
-    own = (e for e in case.of_kind("pattern") if e.where.source not in tables and e.fields.get("job_id"))
-    return found | {e.fields["job_id"] for e in own}
+    rows |= case.stated_rows
+    return set(rows) if len(set(rows.values())) > 1 and not case.own_numbers(rows) else set()
 
 
 # ── a job that all ranks finished ───────────────────────────────────────────────────────────────────────────
