@@ -108,6 +108,9 @@ def _effects(solution: Solution, root: Claim) -> Iterator[str]:
         yield f"First report from another host ({where}): {order.elsewhere(root, other)}."
     for claim, against in solution.account.rest[:NAMED]:
         yield f"Unexplained: {claim.event.where}, {inside(claim.pattern.title)}; {against}."
+    accusing = [c for c in solution.claims if c.pattern.role in ("cause", "symptom")]
+    for claim in [c for c in accusing if solution.case.not_ours(c.event)][:NAMED]:
+        yield f"Not of this job: {claim.event.where}, {inside(claim.pattern.title)}; {claim.because}."
 
 
 def _rootless(solution: Solution) -> list[str]:
