@@ -107,7 +107,7 @@ def test_rows_beyond_the_limit_are_a_loss() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "stated"),
     [
         ("7|COMPLETED|0:0\n7.batch|COMPLETED|0:0\n7.0|FAILED|1:0\n7.1|COMPLETED|0:0", ["job COMPLETED 0:0"]),
         ("7|COMPLETED|0:0\n7.0|COMPLETED|0:0\n7.1|FAILED|1:0", ["job COMPLETED 0:0", "step FAILED 1:0"]),
@@ -116,8 +116,8 @@ def test_rows_beyond_the_limit_are_a_loss() -> None:
         ("7|CANCELLED by 0|0:0\n7.0|CANCELLED|0:15", ["job CANCELLED 0:0"]),
     ],
 )
-def test_the_row_of_the_allocation_ends_the_job(rows: str, told: list[str]) -> None:
-    assert facts("slurm", f"JobID|State|ExitCode\n{rows}\n") == [f"slurm {words}" for words in told]
+def test_the_row_of_the_allocation_ends_the_job(rows: str, stated: list[str]) -> None:
+    assert facts("slurm", f"JobID|State|ExitCode\n{rows}\n") == [f"slurm {words}" for words in stated]
 
 
 @pytest.mark.parametrize("listed", [True, False])

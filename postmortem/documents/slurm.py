@@ -4,7 +4,7 @@ JobID|State|ExitCode|NodeList|End
 4711|OUT_OF_MEMORY|0:125|gn[1-2]|2026-11-20T11:52:40      the allocation: its state is that of the job
 4711.batch|FAILED|1:0|gn1|2026-11-20T11:52:40
 4711.extern|COMPLETED|0:0|gn[1-2]|2026-11-20T11:52:40     ends when the allocation does: never the end of the job
-4711.0|OUT_OF_MEMORY|0:125|gn[1-2]|2026-11-20T11:52:40    a step: says why, where the allocation failed
+4711.0|OUT_OF_MEMORY|0:125|gn[1-2]|2026-11-20T11:52:40    a step: has the reason where the allocation failed
 
 A batch script without `set -e` completes although its step failed, so the last step of a completed job counts.
 """
@@ -58,7 +58,7 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
         rows = list(_shown(lines))
     else:
         rows = list(_table(lines))
-    yield from (_fact(source, lines, row) for row in _telling(rows[:MOST]))
+    yield from (_fact(source, lines, row) for row in _relevant(rows[:MOST]))
     yield from broken if len(rows) <= MOST else [outline.unread(source, f"it has more than {MOST:,} rows")]
 
 
@@ -73,8 +73,8 @@ def _fact(source: Source, lines: list[str], row: Row) -> Event:
     return fact(source, lines, at, says, stamp=stamp if row.end not in ("", "0") else None, fields=fields)
 
 
-def _telling(rows: Sequence[Row]) -> Iterator[Row]:
-    """Every allocation, and the steps that tell more than it: those that failed in a job that did, and the last step of
+def _relevant(rows: Sequence[Row]) -> Iterator[Row]:
+    """Every allocation, and the steps that have more than it: those that failed in a job that did, and the last step of
     a job that completed."""
     steps: dict[str, list[Row]] = {}
     jobs = {row.job: row for row in rows if not row.step}
