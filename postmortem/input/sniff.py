@@ -40,6 +40,7 @@ class Head:
 
     def __init__(self, data: bytes) -> None:
         self.text = data.lstrip(b"\0").removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
+        self.last = next((line for line in reversed(self.text.split(b"\n")[-40:]) if line.strip()), b"")
         self.lines = [line for line in self.text[:LINES_WITHIN].splitlines()[:LINES] if line.strip()]
 
     def mostly(self, pattern: re.Pattern[bytes], share: float) -> bool:
@@ -128,6 +129,7 @@ class Rule(NamedTuple):
     start: re.Pattern[bytes] | None
     line: re.Pattern[bytes] | None
     share: float
+    end: re.Pattern[bytes] | None
     holds: list[bytes]
     tests: list[Callable[[Head], bool]]
     unless: list[Callable[[Head], bool]]
@@ -137,6 +139,7 @@ class Rule(NamedTuple):
             (self.name is None or self.name.search(path) is not None)
             and (self.start is None or self.start.match(head.text) is not None)
             and (self.line is None or head.mostly(self.line, self.share))
+            and (self.end is None or self.end.match(head.last) is not None)
             and all(literal in head.text for literal in self.holds)
             and all(test(head) for test in self.tests)
             and not any(test(head) for test in self.unless)
@@ -167,6 +170,7 @@ def _rules() -> Rules:
                 lazy.regex(start.encode(), re.MULTILINE) if start else None,
                 lazy.regex(line.encode()) if line else None,
                 row.get("share", 0.5),
+                lazy.regex(row["end"].encode()) if "end" in row else None,
                 [literal.encode() for literal in row.get("holds", ())],
                 [_TESTS[test] for test in row.get("test", ())],
                 [_TESTS[test] for test in row.get("unless", ())],
