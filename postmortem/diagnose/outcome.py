@@ -65,7 +65,7 @@ def _without_a_job(case: Case) -> str:
     kinds = {s.kind for s in case.sources.values()}
     if kinds <= OUTSIDE and not case.by_kind["pattern"]:
         return f"these logs show no job, and no {'kernel ' if kinds == {'kernel'} else ''}line matches a pattern"
-    if kinds <= DOCUMENTS:
+    if kinds and kinds <= DOCUMENTS:
         return "these reports show no job at work, and none that failed"
     if kinds == {"stack"}:
         return "a stack shows where a process was, and no line whether it continued"

@@ -169,8 +169,9 @@ def _blocks(lines: Sequence[str], key: str) -> Iterator[dict[str, tuple[str, int
             if key in record:
                 yield record
             record = {}
-        for m in _REGEXES["pair"].finditer(line[:8000]):
-            record.setdefault(m[1], (m[2], number))
+        keys = [*_REGEXES["key"].finditer(line[:8000])]
+        for m, end in zip(keys, [*(key.start() for key in keys[1:]), 8000], strict=False):
+            record.setdefault(m[1], (line[m.end() : end].strip(), number))
 
 
 def _shown(lines: Sequence[str]) -> Iterator[Row]:

@@ -514,7 +514,7 @@ def _targets() -> Iterator[Target]:
         yield Target(kind, dumps if kind == "flight-recorder" else of_kinds(kind), document_of(kind), 4)
     yield Target("core", cores, parts_of("core"), 2)
     yield Target("memory-snapshot", snapshots, parts_of("memory-snapshot"), 2)
-    yield Target("placed", of_kinds("kubernetes"), placed, 3)
+    yield Target("kubernetes", of_kinds("kubernetes"), placed, 3)
     yield Target("named", lines, named, 4)
     yield Target("opened", packed, opened, 2)
     yield Target("listed", lines, listed, 1)
