@@ -17,7 +17,6 @@ from postmortem.model.vocabulary import LOUD
 
 SEVERAL = 3
 OUTSIDE = {"kernel", "kubernetes", "scheduler"}  # kinds of source in which others report on a job
-DOCUMENTS = {"kubernetes", "slurm", "gpu-report", "ras", "debug-server", "inspector"}  # that show no work
 EXITING = ("peer-lost", "network")  # what ranks report of those that exit before them
 NEAR = 4  # lines of one warning
 PROSE = {"console", "environment"}  # kinds of source that may hold any text
@@ -65,8 +64,6 @@ def _without_a_job(case: Case) -> str:
     kinds = {s.kind for s in case.sources.values()}
     if kinds <= OUTSIDE and not case.by_kind["pattern"]:
         return f"these logs show no job, and no {'kernel ' if kinds == {'kernel'} else ''}line matches a pattern"
-    if kinds and kinds <= DOCUMENTS:
-        return "these reports show no job at work, and none that failed"
     if kinds == {"stack"}:
         return "a stack shows where a process was, and no line whether it continued"
     if _are_documents(kinds):
@@ -85,7 +82,8 @@ def _follows_benign(case: Case, e: Event) -> bool:
 
 def _are_documents(kinds: set[str]) -> bool:
     """Whether nothing in these sources is the job's own output, and a document is among them."""
-    return not kinds <= OUTSIDE and all(kind in OUTSIDE or speaker_in(kind) == "tool" for kind in kinds)
+    documents = not kinds <= OUTSIDE or kinds == {"kubernetes"}
+    return documents and all(kind in OUTSIDE or speaker_in(kind) in ("tool", "scheduler") for kind in kinds)
 
 
 def _unknown_notices(case: Case) -> list[Event]:

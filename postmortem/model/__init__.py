@@ -326,6 +326,8 @@ class Event(NamedTuple):
         return self.where.source == other.where.source and self.line > other.line
 
 
+_TOOL: Speaker = "tool"
+_TOOLS = ("gpu-report", "ras", "debug-server", "inspector", "process-table", "cgroup", "core-note", "core")
 _SPEAKERS: Mapping[str, Speaker] = {
     "agent": "launcher",
     "run": "launcher",
@@ -333,19 +335,7 @@ _SPEAKERS: Mapping[str, Speaker] = {
     "scheduler": "scheduler",
     "slurm": "scheduler",
     "kubernetes": "cluster",
-    "gpu-report": "tool",
-    "ras": "tool",
-    "debug-server": "tool",
-    "inspector": "tool",
-    "process-table": "tool",
-    "cgroup": "tool",
-    "core-note": "tool",
-    "core": "tool",
-    "memory-snapshot": "tool",
-    "coredumpctl": "tool",
-    "apport": "tool",
-    "environment": "tool",
-    "stack": "tool",
+    **dict.fromkeys((*_TOOLS, "memory-snapshot", "coredumpctl", "apport", "environment", "stack"), _TOOL),
 }
 
 
