@@ -32,7 +32,6 @@ PAGES = (
     "gpu-illegal-access",
     "gpu-out-of-memory",
     "healthy-two-hosts",
-    "host-oom-cache-of-rank-2",
     "link-cut-between-hosts",
     "nan-after-bad-sample",
     "nccl-on-cpu-node",

@@ -34,6 +34,7 @@ SIEVE = Sieve({name: row["regex"] for name, row in _ROWS.items() if "gate" not i
 LOSS = SIEVE["loss"]
 _ERROR = SIEVE.bits("level", "raised")
 OF = "of "  # a count with its total
+MANY = 24  # copies of one line: more than the ranks of most hosts print
 ENOUGH = 3  # lines of one kind in which a number grows
 
 
@@ -225,6 +226,9 @@ def rounds(bodies: Sequence[str]) -> int | None:
     turns = [i for i, kind in enumerate(kinds) if kind in often]
     if len(turns) * 5 < len(bodies) * 3 or len(turns) < 2 * ENOUGH:
         return None
+    runs = 1 + sum(kinds[a] != kinds[b] for a, b in pairwise(turns))
+    if runs < ENOUGH and len(turns) < MANY * len(often):
+        return None  # each rank printed the lines of a start once
     if any(
         look(body).no_news
         or _is_code(look(body), body)

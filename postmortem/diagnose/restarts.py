@@ -17,6 +17,7 @@ from postmortem.diagnose.grouped import grouped
 from postmortem.formats.jobs import COMMAND
 from postmortem.library import Library
 from postmortem.model import Event
+from postmortem.model.digits import whole
 from postmortem.system import lazy
 
 _SPAWNED = lazy.regex(r"\bProcess(?:Raised|Exited)Exception\b")
@@ -53,7 +54,7 @@ def _rotated(events: Sequence[Event], library: Library) -> list[Event]:
     parts: dict[str, list[tuple[int, str]]] = {}
     for source in {e.where.source for e in events}:
         m = _PART.fullmatch(source)
-        parts.setdefault(m["log"] if m else source, []).append((-int(m["part"]) if m else 0, source))
+        parts.setdefault(m["log"] if m else source, []).append((-whole(m["part"]) if m else 0, source))
     own = grouped((e.where.source, e) for e in events)
     number: dict[str, int] = {}
     for found in (sorted(p) for p in parts.values() if len(p) > 1):

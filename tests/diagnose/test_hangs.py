@@ -155,13 +155,18 @@ def test_fingerprints_name_the_ranks_that_differ(events: list[Event], ranks: tup
         ("all_reduce:24 broadcast:22 all_reduce:24 all_reduce:26", (1,)),  # most are in one operation
         ("all_reduce:24 barrier:22 all_reduce:26 barrier:24", (0, 1, 2, 3)),
         ("barrier:37 barrier:37 send:35 recv:34", (0, 1, 2, 3)),
-        ("recv:31 recv:32 recv:33 send:35", ()),  # of a pipeline none is to blame
     ],
 )
 def test_the_rank_in_another_operation_is_odd(places: str, ranks: tuple[int, ...]) -> None:
     calls = [place.split(":") for place in places.split()]
     said = [complaint(r, fields={"collective": c, "code": f"a.py:{n}"}) for r, (c, n) in enumerate(calls)]
     assert named(comparisons.code, seen(said)) == ("ranks-in-different-collectives", ranks)
+
+
+def test_the_ends_of_a_pipeline_differ_and_one_of_them_is_late() -> None:
+    calls = [("recv", 31), ("recv", 32), ("recv", 33), ("send", 35)]
+    said = [complaint(r, fields={"collective": c, "code": f"a.py:{n}"}) for r, (c, n) in enumerate(calls)]
+    assert named(comparisons.code, seen(said)) == ("rank-never-arrived", ())
 
 
 def test_the_silent_rank_whose_log_is_here_never_arrived_or_vanished() -> None:
