@@ -118,7 +118,7 @@ def indented(lines: Sequence[str]) -> Iterator[Leaf]:
     """The rows `key : value` of indented text; a row without a value is a heading."""
     above: list[tuple[int, str]] = []
     for number, line in enumerate(lines):
-        m = _ROW.match(line[:400].expandtabs(8))
+        m = _ROW.match(line[:400].expandtabs(8)[:400])
         if m is None:
             continue
         indent = len(m[1])
