@@ -261,7 +261,7 @@ def main(sizes: list[str]) -> int:
             )
             if length > LIMITS.get(ranks, length):
                 print(f"  larger than {LIMITS[ranks]:,} bytes")
-            for note in re.findall(r">(The interactive timeline holds [^<]*)<", page):
+            for note in re.findall(r">(The interactive timeline shows [^<]*)<", page):
                 print(f"  {note}")
             browse(page, Path(name))
     return 0

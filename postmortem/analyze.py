@@ -286,7 +286,7 @@ def _usual(baseline: Path | None, options: Options) -> frozenset[str]:
         raise KeyboardInterrupt
     if not any(r.events for r in reads):
         reason = _nothing([f"--baseline {baseline}"], skips, [s for r in reads for s in r.sources])
-        raise UsageError(reason, "name the logs of a healthy run, or leave --baseline out")
+        raise UsageError(reason, "name the logs of a healthy run, or omit --baseline")
     return shapes(e for r in reads for e in r.events) | distinct.forms(reads)
 
 

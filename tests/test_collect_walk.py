@@ -97,7 +97,7 @@ def test_links_are_not_followed_and_loops_end(tmp_path: Path) -> None:
     found = collect([str(root)])
     assert labels(found) == ["run_1/rank0.log"]
     why = reasons(found)
-    assert why["latest"] == why["loop"] == "link inside the given folder: its target is read by its own name"
+    assert why["latest"] == why["loop"] == "link inside the given folder: its target is read under its own name"
     assert why["out.log"].startswith("link out of the given folder")
     assert why["gone"] == why["self"] == "dangling link"
     assert why["run_1/same.log"] == "the same file as run_1/rank0.log"

@@ -218,9 +218,9 @@ def broken_store(path: Path, how: str) -> str:
             return "was written by a newer postmortem (tables 9999, this program knows 0001)"
         if how == "something else":
             connection.execute("CREATE TABLE photos (name TEXT)")
-            return "is a database of something else"
+            return "is a database of another program"
     path.write_bytes(b"step 1 loss 2\n" * 1000 if how == "text" else path.read_bytes()[:512] + b"\xff" * 9000)
-    return "is no SQLite database"
+    return "is not a SQLite database"
 
 
 @pytest.mark.parametrize("how", ["newer", "something else", "text", "cut"])

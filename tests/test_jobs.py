@@ -87,9 +87,9 @@ def test_a_job_that_is_not_there_is_an_error_that_lists_those_that_are(tmp_path:
     with pytest.raises(UsageError, match="no job 103 in these logs") as error:
         analyze([two_jobs(tmp_path)], Options(job="103"))
     assert error.value.hint == "the jobs in these logs: job-101, job-102"
-    with pytest.raises(UsageError, match="which name no job") as error:
+    with pytest.raises(UsageError, match="which contain no job ID") as error:
         analyze([LOGS], Options(job="103"))
-    assert error.value.hint == "leave --job out"
+    assert error.value.hint == "omit --job"
 
 
 @pytest.mark.parametrize(("since", "until", "window"), table("choices")["windows"])

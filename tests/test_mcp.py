@@ -400,9 +400,9 @@ def test_only_files_below_the_roots_are_read(beside: Path) -> None:
         "link.log": "is or lies behind a link",
         "up/secret.log": "is or lies behind a link",
         "fifo": "is a FIFO: not read",
-        "a\0b": "that is no path",
+        "a\0b": "this is not a path",
         **dict.fromkeys(("nothing", "s3://bucket/logs", "*", "-"), "no such file or folder"),
-        "x" * 5000: "that is no path",
+        "x" * 5000: "this is not a path",
         "17/" + "x" * 300: "File name too long",
     }.items():
         questions += [

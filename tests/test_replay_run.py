@@ -83,7 +83,7 @@ def test_exit_codes_of_other_outcomes(tmp_path: Path) -> None:
     document = {"schema": "postmortem/incident/1", "verdict": verdict, "replay": hint}
     (tmp_path / "incident.json").write_text(json.dumps(document))
     done = replay("incident.json", "--set", "error=value", "--set", "step=2", cwd=tmp_path)
-    assert done.returncode == 5 and "index-out-of-range was expected, python-exception came" in done.stderr
+    assert done.returncode == 5 and "index-out-of-range was expected, python-exception was found" in done.stderr
 
 
 def begin(temporary: Path, *words: str) -> subprocess.Popen[str]:

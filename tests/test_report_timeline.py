@@ -189,7 +189,7 @@ def test_thinning_omits_ordinary_lines_and_counts_them() -> None:
     found = packed(case, 3000)
     assert found.events <= 3000
     (note,) = found.notes
-    assert "of 12,864 events" in note and "lines that are no warning and no error" in note
+    assert "of 12,864 events" in note and "lines that are neither warnings nor errors" in note
     rows = [row for row in read_events(case) if row.severity != "info"]
     shown, _ = columns.thinned(read_events(case), 3000, set())
     assert [row for row in shown if row.severity != "info"] == sorted(rows, key=lambda r: r.severity != "fatal")

@@ -1,4 +1,4 @@
-"""Events -> Timeline: one clock for all hosts, with a stated error.
+"""Events -> Timeline: one clock for all hosts, with an error bound.
 
     node-a  2026-11-20 21:13:49,001 step 10            -> 21:13:49.001, the consensus of the job's clocks
     node-b  2026/11/20 04:14:26 PM  step 10          -> 21:13:49.1 ± 0.3 s: five hours west, 37 s fast

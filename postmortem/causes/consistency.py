@@ -10,11 +10,11 @@ from typing import Any
 def contradictions(document: Mapping[str, Any]) -> Iterator[str]:
     """Usual causes with a sign that another part of the document contradicts, or a line of a file that was not read."""
     rows, known = document.get("causes", ()), {row["path"] for row in document["sources"]}
-    yield from (f"the cause {i} is there {n} times" for i, n in Counter(row["id"] for row in rows).items() if n > 1)
+    yield from (f"the cause {i} is listed {n} times" for i, n in Counter(row["id"] for row in rows).items() if n > 1)
     for row in rows:
         for sign in (*row["for"], *row["against"]):
             if sign["source"] is not None and sign["source"] not in known:
-                yield f"{row['id']}: {sign['source']} is no source"
+                yield f"{row['id']}: {sign['source']} is not a source"
             if _contradicted(document, sign["fact"], sign["value"]):
                 yield f"{row['id']}: {sign['text']}, and the document shows otherwise"
 

@@ -159,16 +159,16 @@ def remarks(patterns: Ids, scenarios: Ids) -> Iterator[str]:
         for sign in row.get("means", ()):
             yield from (f"{name}: means: {text}" for text in _of_sign(sign, patterns, _SIGN - {"effect"}))
         ids = [cause.get("id") for cause in row["causes"]]
-        yield from (f"{name}: {i} is there twice" for i in sorted({i for i in ids if ids.count(i) > 1}))
+        yield from (f"{name}: {i} is listed twice" for i in sorted({i for i in ids if ids.count(i) > 1}))
         for cause in row["causes"]:
             yield from (f"{name}: {cause.get('id')}: {text}" for text in _of_cause(cause, patterns, scenarios))
 
 
 def _of_cause(row: dict[str, Any], patterns: Ids, scenarios: Ids) -> Iterator[str]:
     yield from (f"`{key}` is missing" for key in MANDATORY if not row.get(key))
-    yield from (f"`{key}` is no key of a cause" for key in sorted(set(row) - _CAUSE))
+    yield from (f"`{key}` is not a key of a cause" for key in sorted(set(row) - _CAUSE))
     if row.get("id") not in CAUSES:
-        yield "the id is none of CAUSES in model/vocabulary.py"
+        yield "the id is not in CAUSES in model/vocabulary.py"
     if row.get("weight") not in WEIGHTS:
         yield f"the weight is one of {', '.join(WEIGHTS)}"
     if ("check" in row) == ("look" in row):
@@ -176,21 +176,21 @@ def _of_cause(row: dict[str, Any], patterns: Ids, scenarios: Ids) -> Iterator[st
     if any(not str(source).startswith("https://") for source in row.get("sources", ())):
         yield "a source is an address that begins with https://"
     if row.get("replay") and row["replay"] not in scenarios:
-        yield f"{row['replay']} is no scenario"
+        yield f"{row['replay']} is not a scenario"
     for sign in row.get("signs", ()):
         yield from _of_sign(sign, patterns, _SIGN)
         effect = sign.get("effect")
         if effect != EXCLUDES and not (isinstance(effect, int) and 0 < abs(effect) <= LARGEST):
             yield f"the effect of a sign is 1 to {LARGEST}, with its sign, or `{EXCLUDES}`"
         if not sign.get("says") and effect != EXCLUDES:
-            yield f"the sign {sign.get('fact')} says nothing"
+            yield f"the sign {sign.get('fact')} has no `says`"
 
 
 def _of_sign(row: dict[str, Any], patterns: Ids, keys: set[str]) -> Iterator[str]:
-    yield from (f"`{key}` is no key of a sign" for key in sorted(set(row) - keys))
+    yield from (f"`{key}` is not a key of a sign" for key in sorted(set(row) - keys))
     sign = _sign(row)
-    yield from (f"{name} is no fact" for name in facts.names([sign.fact]))
+    yield from (f"{name} is not a fact" for name in facts.names([sign.fact]))
     known: dict[str, Ids] = {"pattern": patterns, "verdict": patterns}
     known |= {name: set(forms.rows(f"causes/{name}s")) for name in ("line", "place")}
     if sign.fact in known:
-        yield from (f"{value} is no {sign.fact}" for value in sign.values if value not in known[sign.fact])
+        yield from (f"{value} is not a {sign.fact}" for value in sign.values if value not in known[sign.fact])

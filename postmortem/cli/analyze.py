@@ -100,7 +100,7 @@ def analyze(
     pages = _check(wanted, paths, brief, anonymise_map, open_)
     for option, value in (("--job", job), ("--job-name", job_name)):
         if value == "":
-            raise UsageError(f"{option} is empty", "leave it out, or check the variable that it was filled from")
+            raise UsageError(f"{option} is empty", "omit it, or check the variable that it was filled from")
     _check_fleet(history, notify or (), report_url)
     chosen: dict[str, Any] = {
         "job": job,
@@ -160,7 +160,7 @@ def _check_fleet(history: str | None, given: Sequence[str], report_url: str) -> 
             hint = "use https://…, slack+https://…, teams+https://…, pagerduty+https://…, or @FILE with one a line"
             raise UsageError(f"--notify: {error}", hint) from None
     if report_url and not report_url.startswith(("https://", "http://")):
-        raise UsageError(f"--report-url {report_url} is no address", "write the https:// address of the report")
+        raise UsageError(f"--report-url {report_url} is not an address", "write the https:// address of the report")
 
 
 def _check(
@@ -179,7 +179,7 @@ def _check(
     pages = [target.path for target in wanted if target.form is Format.html and target.path]
     if open_ and not pages:
         message = "--open shows an HTML report, and this run writes none to a file"
-        raise UsageError(message, "leave out --format and --output -")
+        raise UsageError(message, "omit --format and --output -")
     return pages
 
 

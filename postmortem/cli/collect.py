@@ -65,9 +65,9 @@ def collect(
     launchers = {"srun": srun, "ssh": ssh, "kubectl": kubectl}
     named = [(name, which) for name, which in launchers.items() if which is not None]
     if len(named) > 1:
-        raise UsageError(f"--{named[0][0]} and --{named[1][0]} are two launchers", "name one of them")
+        raise UsageError(f"--{named[0][0]} and --{named[1][0]} cannot be combined", "use one of them")
     if (namespace or container) and kubectl is None:
-        raise UsageError("--namespace and --container are for --kubectl", "leave them out")
+        raise UsageError("--namespace and --container are for --kubectl", "omit them")
     if not named and (python or timeout or parallel):
         raise UsageError("--python, --timeout and --parallel are for many hosts", "add --srun, --ssh or --kubectl")
     collection.execute(

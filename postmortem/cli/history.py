@@ -85,12 +85,12 @@ def _query(wanted: dict[str, str | None]) -> Query:
 def _known(option: str, given: Iterable[str | None], names: Sequence[str]) -> None:
     """Raise UsageError for a name that no incident can have."""
     if wrong := [name for name in given if name is not None and name not in names]:
-        raise UsageError(f"{option} {wrong[0]}: there is none of this name", f"there are {', '.join(names)}")
+        raise UsageError(f"{option} {wrong[0]} does not exist", f"there are {', '.join(names)}")
 
 
 def _named(where: str | None) -> str:
     if not where:
-        raise UsageError("no history is named", f"--history FILE or URL, or set {HISTORY}")
+        raise UsageError("no history given", f"--history FILE or URL, or set {HISTORY}")
     return where
 
 
@@ -143,7 +143,7 @@ def add(
             good += new and path.name == JOURNAL
             incidents += new and path.name != JOURNAL
     if not incidents and not good and not known:
-        raise UsageError(f"{', '.join(paths)}: no report of analyze", "give its HTML or JSON, or a folder of them")
+        raise UsageError(f"{', '.join(paths)}: not a report of analyze", "give its HTML or JSON, or a folder of them")
     counts = {
         f"{text.plural(incidents, 'incident')} added": incidents or not good,
         f"{text.plural(good, 'run')} that ended well added": good,

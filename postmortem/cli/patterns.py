@@ -38,12 +38,13 @@ def show(pattern: PatternId, folders: PatternFolders = None) -> None:
 @app.command()
 def lint(ids: PatternIds = None, folders: PatternFolders = None) -> int:
     """Check the pattern files and print how to fix each finding. Exit 1 if there is any."""
+    from postmortem.report.text import plural
     from postmortem.workshop import lint
 
     remarks = lint.run(tuple(folders or ()), tuple(ids or ()))
     for remark in remarks:
         output.data(str(remark))
-    output.say(f"{len(remarks)} remarks" if remarks else "nothing to fix")
+    output.say(plural(len(remarks), "problem") if remarks else "nothing to fix")
     return 1 if remarks else 0
 
 

@@ -80,7 +80,7 @@ def replay(
         if folder and folder.exists() and (flag == "--record" or not folder.is_dir() or any(folder.iterdir())):
             raise UsageError(f"{flag} {folder} already exists", "name a folder that does not exist yet")
     if keep and record:
-        raise UsageError("--keep and --record both keep the logs", "leave out one of them")
+        raise UsageError("--keep and --record both keep the logs", "omit one of them")
     ordered = order(name, pairs or (), nproc or 0, backend)
     if write:
         _write(ordered, write)
@@ -139,7 +139,7 @@ def order(name: str, pairs: Sequence[str] = (), nproc: int = 0, backend: str = "
         near = get_close_matches(name, BY_ID, 1, 0.5)
         hint = f"did you mean {near[0]}? " if near else ""
         raise UsageError(
-            f"{name} is no scenario and no report", f"{hint}`postmortem replay --list` names all scenarios"
+            f"{name} is neither a scenario nor a report", f"{hint}`postmortem replay --list` names all scenarios"
         )
     row, given = chosen.scenario, parameters.read(chosen.scenario, pairs)
     nproc = nproc or chosen.nproc or row.nproc

@@ -88,7 +88,7 @@ def html(path: Path) -> Format:
         page = path.with_suffix(".html")
         printed = f"chromium --headless --print-to-pdf={path} {page}" if name.lower() == "pdf" else ""
         hint = f"write {page}, and print it: {printed}" if printed else f"write {page}, or choose with --format"
-        raise UsageError(f"--output {path}: {name.upper()} is no output format", hint)
+        raise UsageError(f"--output {path}: {name.upper()} is not supported", hint)
     return Format.html
 
 

@@ -126,8 +126,8 @@ def _choose(solutions: Sequence[Solution], job: str | None) -> Solution:
 
 
 def _unknown(job: str, known: Sequence[str]) -> UsageError:
-    hint = f"the jobs in these logs: {', '.join(known[:JOBS])}" if known else "leave --job out"
-    return UsageError(f"no job {job} in these logs{'' if known else ', which name no job'}", hint)
+    hint = f"the jobs in these logs: {', '.join(known[:JOBS])}" if known else "omit --job"
+    return UsageError(f"no job {job} in these logs{'' if known else ', which contain no job ID'}", hint)
 
 
 def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: Library, name: str | None) -> Solution:

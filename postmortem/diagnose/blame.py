@@ -209,7 +209,7 @@ def _by_equal_codes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     copies = {e.where for c in claims if c.pattern.id == root.pattern.id and not c.ranks for e in c.events}
     if len(codes) < 2 or len(copies) < 2 or len(set(codes.values())) > 1 or any(_is_another(c, root) for c in claims):
         return ()
-    case.note(f"the error is there several times without a rank, and {ranks_text(codes)} exited with the same code")
+    case.note(f"the error appears several times without a rank, and {ranks_text(codes)} exited with the same code")
     return tuple(sorted(codes))
 
 
@@ -282,7 +282,7 @@ def _by_elimination(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     free = sorted(set(range(max(known, default=0))) - known.keys())
     if len(known) < 2 or len(free) != 1 or len(pids) != 1 or pids & case.registry.by_pid.keys():
         return ()
-    case.note(f"pid {min(pids)} is none of the known ranks, and rank {free[0]} is the only one without a pid")
+    case.note(f"pid {min(pids)} does not belong to a known rank, and rank {free[0]} is the only one without a pid")
     return tuple(free)
 
 

@@ -65,12 +65,12 @@ def _without_a_job(case: Case) -> str:
     if kinds <= OUTSIDE and not case.by_kind["pattern"]:
         return f"these logs show no job, and no {'kernel ' if kinds == {'kernel'} else ''}line matches a pattern"
     if kinds == {"stack"}:
-        return "a stack shows where a process was, and no line whether it continued"
+        return "a stack shows where a process was, but not whether it continued"
     if _are_documents(kinds):
-        return "these documents show a state, and no line whether the job went on"
+        return "these documents show a state, but not whether the job continued"
     if kinds <= PROSE and not all(_follows_benign(case, e) for e in case.of_kind("line") if e.fields.get("last")):
         known = any(e.raw_time or e.kind == "pattern" for e in case.events)
-        return "these logs show no job" + (" at work, and no end of one" if known else "")
+        return "these logs show no job" + (" at work, nor how one ended" if known else "")
     return ""
 
 

@@ -91,7 +91,7 @@ def target(address: str) -> Target:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
     except ValueError:
-        raise Unsent("the address is not one") from None
+        raise Unsent("the address is not valid") from None
     if parts.scheme not in ("http", "https") or not host or _printable(url) != url:
         raise Unsent("the address must be http:// or https://, or have one of " + ", ".join(KINDS) + " + it")
     kind = kind or next((name for name, ends in HOSTS.items() if _belongs(host, name, ends)), "webhook")

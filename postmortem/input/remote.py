@@ -43,7 +43,7 @@ def _system(url: str) -> tuple[Any, str]:
         hint = "install it beside postmortem; its credentials come from the environment"
         raise UsageError(f"{url}: {str(error)[:200]}", hint) from None
     except Exception as error:  # of each library; some connect here
-        hint = "known are s3://, gs://, hdfs://, https:// and the other addresses of fsspec"
+        hint = "supported are s3://, gs://, hdfs://, https:// and the other addresses of fsspec"
         raise UsageError(f"{url}: {str(error)[:200]}", hint) from None
     return system, str(path)
 

@@ -148,7 +148,7 @@ def _link(path: str, inside: list[str]) -> str:
     if not os.path.lexists(target) or Path(target).is_symlink():
         return "dangling link"
     if any(target == root or target.startswith(root.rstrip("/") + "/") for root in inside):
-        return "link inside the given folder: its target is read by its own name"
+        return "link inside the given folder: its target is read under its own name"
     return "link out of the given folder: not followed; name its target on the command line to read it"
 
 

@@ -265,7 +265,7 @@ class _Reader:
             within = e.get("within_s")
             number = isinstance(within, int | float) and not isinstance(within, bool)
             if within is not None and not (number and 0 <= within <= 1e9):
-                raise self.fail(f"`within_s: {within}` is no number of seconds", "explains")
+                raise self.fail(f"`within_s: {within}` is not a number of seconds", "explains")
             out.append(Explains(str(e.get("id")), join, within))
         return tuple(out)
 
@@ -307,7 +307,7 @@ class _Reader:
             try:
                 regex.compile(expression)
             except (regex.error, RecursionError, OverflowError, ValueError) as e:
-                raise self.fail(f"`{key}` is no regular expression: {e}", key) from None
+                raise self.fail(f"`{key}` is not a regular expression: {e}", key) from None
 
     def pattern(self) -> Pattern:
         if unknown := sorted(map(str, set(self.doc) - set(keys()))):

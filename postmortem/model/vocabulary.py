@@ -57,8 +57,8 @@ WINDOW = "the time window"  # in place of a path in the ledger: `--since` and `-
 
 # Why a file was left out that is no log
 OWN_REPORT = "a report of this tool, not a log"
-STATE = "the state of a host, saved by postmortem collect for its reader: no log"
-WRITTEN_REASON = "a program, notes or settings by its name, and no log: name the file itself to have it read"
+STATE = "the state of a host, saved by postmortem collect for its reader, not a log"
+WRITTEN_REASON = "a program, notes or settings by its name, not a log: name the file itself to have it read"
 # Formats of weights, data sets and pictures; any other binary may be a log in a wrapping of its own.
 DATA = (
     "image", "parquet", "arrow", "HDF5", "numpy array", "numpy arrays", "safetensors", "PyTorch checkpoint",

@@ -87,9 +87,9 @@ def gpus() -> int:
 def check_backend(row: Scenario, asked: str) -> None:
     """Raise UsageError if the scenario cannot run with that backend on any machine."""
     if row.backend != "gloo" and asked not in ("auto", row.backend):
-        raise UsageError(f"{row.id} is about backend {row.backend}", "leave out --backend")
+        raise UsageError(f"{row.id} is about backend {row.backend}", "omit --backend")
     if row.gloo_only and asked == "nccl":
-        raise UsageError(f"{row.id} is a failure of gloo's own and cannot run with nccl", "leave out --backend")
+        raise UsageError(f"{row.id} is a failure of gloo's own and cannot run with nccl", "omit --backend")
 
 
 def transport(row: Scenario, asked: str, nproc: int) -> Transport:
@@ -99,10 +99,10 @@ def transport(row: Scenario, asked: str, nproc: int) -> Transport:
     if row.backend != "gloo":
         return Transport(row.backend, ranks, f"backend {row.backend}, which this scenario is about")
     if asked == "gloo":
-        return Transport("gloo", ranks, f"backend gloo, as asked; {LOST}")
+        return Transport("gloo", ranks, f"backend gloo, as requested; {LOST}")
     if asked == "nccl":
         shared = f"{seen} for {ranks} ranks, so the ranks share them: each reports a host of its own to NCCL"
-        how = f"on {ranks} GPUs, as asked" if gpus() >= ranks else f"as asked; {shared}, over loopback sockets"
+        how = f"on {ranks} GPUs, as requested" if gpus() >= ranks else f"as requested; {shared}, over loopback sockets"
         return Transport("nccl", ranks, f"backend nccl, {how}")
     if row.gloo_only:
         return Transport("gloo", ranks, "backend gloo on the CPU: the failure is gloo's own")

@@ -31,15 +31,15 @@ def read(path: Path) -> dict[str, Any]:
     text = _text(path)
     page = _span(text)
     if page is None and text.lstrip()[:1] != "{":
-        raise UsageError(f"{path} is no report of postmortem", GIVE)
+        raise UsageError(f"{path} is not a postmortem report", GIVE)
     try:
         document = json.loads(text[slice(*page)] if page else text)
     except (ValueError, RecursionError):
         again = "write it again: postmortem analyze LOGS"
-        raise UsageError(f"{path} holds no readable incident document", again) from None
+        raise UsageError(f"{path} contains no readable incident document", again) from None
     if isinstance(document, dict) and document.get("schema") == SCHEMA and isinstance(document.get("verdict"), dict):
         return document
-    raise UsageError(f"{path} holds no incident document ({SCHEMA})", GIVE)
+    raise UsageError(f"{path} contains no incident document ({SCHEMA})", GIVE)
 
 
 def attach(path: Path, result: Mapping[str, Any]) -> None:
@@ -77,7 +77,7 @@ def _span(text: str) -> tuple[int, int] | None:
 def _text(path: Path) -> str:
     if not path.is_file():
         give = "give a report of `postmortem analyze`, or a scenario of `postmortem replay --list`"
-        raise PathMissing(f"{path} is no file", give)
+        raise PathMissing(f"{path} is not a file", give)
     if path.stat().st_size > MAX_BYTES:
         raise UsageError(f"{path} is larger than any report", GIVE)
     with path.open("rb") as file:  # it may grow

@@ -246,7 +246,7 @@ def _sentence(outcome: str, expected: Expected, found: Mapping[str, Any], differ
         return f"Did not fail: {expected.pattern} was expected, and the replay ended well."
     if outcome == "different":
         wanted = expected.to_json() | {"category": "/".join(expected.categories), "outcome": "healthy"}
-        parts = [f"{name} {_value(wanted[name])} was expected, {_value(found[name])} came" for name in differs]
+        parts = [f"{name} {_value(wanted[name])} was expected, {_value(found[name])} was found" for name in differs]
         return f"Another failure: {'; '.join(parts)}."
     if expected.pattern is None:
         return "Reproduced: the run ended well, and the verdict on its logs is that nothing failed."

@@ -1,7 +1,7 @@
 """The usual causes of the verdict, for a page, a terminal and a chat.
 
 1. likely: The host ran out of memory, and the kernel killed the process
-   for: one rank alone ended so (agent.err:41)        check: dmesg -T | grep -iE 'killed process|out of memory'
+   for: one rank alone ended this way (agent.err:41)        check: dmesg -T | grep -iE 'killed process|out of memory'
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from postmortem.report import text, view
 
 OPEN = 3  # rows that are shown unfolded
-UNDECIDED = "Nothing in these logs tells them apart; the order is that of their frequency."
+UNDECIDED = "These logs do not distinguish them; they are listed by frequency."
 
 
 @dataclass(frozen=True, slots=True)

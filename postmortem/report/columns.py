@@ -107,14 +107,14 @@ def thinned(rows: list[Row], limit: int, cited: Set[Place]) -> tuple[list[Row], 
             for row in found:
                 key = (row.host, row.rank, int((row.time - start) / width) if width else 0)
                 first[key] = min(first.get(key, row), row, key=lambda r: (r.time, r.address))
-            name = "lines that are no warning and no error" if severity == "info" else f"{severity} lines"
+            name = "lines that are neither warnings nor errors" if severity == "info" else f"{severity} lines"
             count = f"({len(first):,} of {len(found):,})"
             notes.append(f"of {name}, the first of each rank in each {text.seconds(width)} {count}")
             found = list(first.values())
         shown += found
         room = max(0, room - len(found))
     size = f"{len(shown):,} of {len(rows):,} events"
-    return shown, [f"The interactive timeline holds {size}: all that is worse, and {'; '.join(notes)}."]
+    return shown, [f"The interactive timeline shows {size}: everything worse, and {'; '.join(notes)}."]
 
 
 # ── encoding ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -86,7 +86,7 @@ def picture(document: view.Document, rows: Iterable[Row]) -> Picture | None:
         f"{undrawn} lanes without anything worse than these are not drawn." if undrawn > 0 else "",
         outside,
         f"{text.plural(unplaced, 'event')} could not be placed in time." if unplaced else "",
-        f"The window holds {len(shown):,} of {len(timed):,} events of a job of {text.seconds(whole[1] - whole[0])}."
+        f"The window contains {len(shown):,} of {len(timed):,} events of a job of {text.seconds(whole[1] - whole[0])}."
         if len(timed) > len(shown)
         else "",
     ]

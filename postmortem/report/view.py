@@ -395,6 +395,6 @@ def incomplete(document: Document) -> str:
     if lost and unread:
         loss += f" ({text.line(lost[0].get('reason'), 160)})"
     elif lost:  # without a size in the ledger, such as the rest of a cut file
-        others = f", and of {text.plural(len(paths) - 1, 'more file')} something is missing" if paths[1:] else ""
+        others = f", and {text.plural(len(paths) - 1, 'more file')} incomplete" if paths[1:] else ""
         loss = f"{text.line(paths[0], 60)}: {text.line(lost[0].get('reason'), 200).rstrip('.')}{others}"
     return f"Not everything was read: {loss}."

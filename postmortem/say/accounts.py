@@ -131,7 +131,7 @@ def _state(solution: Solution, p: Process, rank: int, symptom: Symptom | None) -
         return "healthy", "no failure in its lines"
     if p.end is not None:
         return "victim", f"ended with {p.end} after the failure"
-    return "silent", "its last line is ordinary; it reported neither an error nor its end"
+    return "silent", "last line is normal; no error or exit logged"
 
 
 # ── runs and attempts ───────────────────────────────────────────────────────────────────────────────────────

@@ -22,7 +22,7 @@ KINDS = (  # claims by tier, for the sentence that weighs two of them
     (0.5, "states an action of the kernel, the driver or the scheduler"),
     (1.0, "states why a process died"),
     (2.0, "reports only another rank's failure"),
-    (3.0, "names only the rank that others waited for"),
+    (3.0, "only says who was waited for"),
     (9.0, "reports only that something was wrong"),
 )
 

@@ -82,7 +82,7 @@ class Engine:
             try:
                 known = self._regexes[number] = regex.compile(source)
             except regex.error as e:
-                raise PatternError(f"{name_of(signature)}: the regex `{signature.regex}` is none: {e}") from None
+                raise PatternError(f"{name_of(signature)}: the regex `{signature.regex}` is not valid: {e}") from None
         return known
 
     def _for_short_lines(self, number: int) -> Any:

@@ -149,7 +149,7 @@ def replay_exists(p: Pattern, library: Library) -> Iterator[str]:
     from postmortem.replay.catalogue import BY_ID
 
     if p.replay and p.replay not in BY_ID:
-        yield f"replay {p.replay} is no scenario"
+        yield f"replay {p.replay} is not a scenario"
 
 
 def examples_both_ways(p: Pattern, library: Library) -> Iterator[str]:
@@ -164,7 +164,7 @@ def examples_fit_the_regex(p: Pattern, library: Library) -> Iterator[str]:
     for number, example in enumerate(p.matches):
         for name in example.captures:
             if groups and name not in groups and not any(v.on for v in p.variants):
-                yield f"match[{number}] captures {name}, which is no group of the regex"
+                yield f"match[{number}] captures {name}, which is not a group of the regex"
 
 
 def stable_has_a_source(p: Pattern, library: Library) -> Iterator[str]:

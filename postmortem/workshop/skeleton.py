@@ -41,7 +41,7 @@ def _line(text: str) -> tuple[str, str]:
     if not (name and number.isdigit() and Path(name).is_file()):
         if re.fullmatch(r"\S+:\d+", text) or Path(text).is_file():
             raise PathMissing(
-                f"{text} is no line of a file", "--from takes FILE:LINE, or the text of the line in quotes"
+                f"{text} is not a line of a file", "--from takes FILE:LINE, or the text of the line in quotes"
             )
         return text, ""
     with Path(name).open("rb") as file:

@@ -233,7 +233,7 @@ def test_why_not_is_the_order_in_time_or_the_kind_of_proof() -> None:
     assert reasons.why_not(early, late) == "it came 9.00 s later (± 0.05 s)"
     hang = claim(pattern("h", "hang"), event(file="y", line=3))
     assert reasons.why_not(claim(pattern("a"), event(file="x")), hang) == (
-        "y:3 names only the rank that others waited for; x:1 states why a process died"
+        "y:3 only says who was waited for; x:1 states why a process died"
     )
     assert reasons.why_not(claim(pattern("a"), event(file="x")), other) is None
     near = claim(RAISED, event(file="y", at=NOON, host="h"))
@@ -280,7 +280,7 @@ def test_what_became_of_every_rank() -> None:
         ("healthy", "exited with code 0"),
         ("victim", "ended with exit code 1 after the failure"),
         ("healthy", "reported that it finished"),
-        ("silent", "its last line is ordinary; it reported neither an error nor its end"),
+        ("silent", "last line is normal; no error or exit logged"),
         ("silent", "no line in these logs is known to be its own"),
     ]
 

@@ -117,7 +117,7 @@ def _one_sided(a: Run, b: Run) -> Iterator[Differs]:
         if name.isupper():
             has, side, lacks = (b.settings, "B", "A") if name in b.settings else (a.settings, "A", "B")
             value = _shown(name, has[name])
-            yield _row("setting", name, _only(side, value), f"{side} has {name}={value}, which {lacks} has not set")
+            yield _row("setting", name, _only(side, value), f"{side} has {name}={value}, which {lacks} does not set")
 
 
 def _only(side: str, value: str) -> Pair:
@@ -173,5 +173,5 @@ def _missing(a: Run, b: Run) -> Iterator[Differs]:
     for run, side in ((a, "A"), (b, "B")):
         lost = sum(bool(item.get("lost")) for item in run.document["ledger"].get("skipped") or ())
         if lost:
-            sentence = f"of {side} {text.plural(lost, 'file')} could not be read as a whole"
+            sentence = f"{text.plural(lost, 'file')} of {side} could not be read completely"
             yield _row("missing", "unread", _only(side, f"{lost} lost"), sentence, False)

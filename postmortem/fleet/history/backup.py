@@ -37,7 +37,7 @@ def guard(at: Place, how: str = "quick_check") -> None:
     with closing(sqlite3.connect(f"{at.file.as_uri()}?mode=ro", uri=True)) as store:
         if found := damage(store, how):
             hint = f"postmortem history repair --history {at.shown}"
-            raise HistoryError(f"{at.shown} is no SQLite database any more ({found})", hint)
+            raise HistoryError(f"{at.shown} is not a SQLite database any more ({found})", hint)
         copy, new = beside(at.file, "backup"), beside(at.file, f"backup.{os.getpid()}")
         with suppress(OSError, sqlite3.Error):  # a full disk, a folder that may not be written
             if not copy.exists() or time.time() - copy.stat().st_mtime > DAY_S:
@@ -65,7 +65,7 @@ def damage(store: sqlite3.Connection, how: str = "quick_check") -> str:
 def restore(at: Place) -> None:
     """Put a damaged store aside, and its copy, if that is whole, in its place."""
     if at.file is None:
-        raise UsageError(f"{at.shown} is no file", "repair is for SQLite")
+        raise UsageError(f"{at.shown} is not a file", "repair is for SQLite")
     aside, copy = beside(at.file, "damaged"), beside(at.file, "backup")
     for suffix in ("", "-wal", "-shm"):
         with suppress(FileNotFoundError):

@@ -1,6 +1,6 @@
 """The end of an analysis: file its verdict, and add to the document how often the failure was seen before.
 
-An error of the store costs one message, never the verdict, its exit code, or more than a few seconds.
+An error of the store prints a warning and takes a few seconds at most; the verdict and the exit code are unaffected.
 """
 
 from __future__ import annotations

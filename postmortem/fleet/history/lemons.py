@@ -87,7 +87,7 @@ def mapping(text: str) -> dict[str, dict[str, str]]:
     try:
         rows = list(csv.DictReader(text.splitlines()))
     except csv.Error as error:
-        raise UsageError(f"the map of the hosts is no CSV: {error}", "begin it with the line host,rack") from None
+        raise UsageError(f"the map of the hosts is not CSV: {error}", "begin it with the line host,rack") from None
     if not rows or "host" not in rows[0] or len(rows[0]) < 2:
         raise UsageError("the map of the hosts has no column host, or no other", "begin it with the line host,rack")
     return {

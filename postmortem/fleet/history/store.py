@@ -34,7 +34,7 @@ try:
     from postmortem.fleet.history.schema import HEAD, KNOWN, incidents, involved, notes
 except ImportError:
     raise HistoryError(
-        "a history needs SQLAlchemy", "pip install 'torch-postmortem[history]', or leave --history out"
+        "a history needs SQLAlchemy", "pip install 'torch-postmortem[history]', or omit --history"
     ) from None
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ def _version(connection: Connection, shown: str) -> str | None:
     """Return the version of the tables; None without tables. Raise HistoryError for another program's database."""
     if not sa.inspect(connection).has_table("alembic_version"):
         if connection.dialect.name == "sqlite" and sa.inspect(connection).get_table_names():
-            raise HistoryError(f"{shown} is a database of something else", "name another file")
+            raise HistoryError(f"{shown} is a database of another program", "name another file")
         return None
     found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
     if found is not None and found not in KNOWN:
@@ -333,13 +333,13 @@ def _explained(error: Exception, shown: str) -> HistoryError:
     if isinstance(error, ImportError):
         return HistoryError(f"{shown} needs psycopg", "pip install 'torch-postmortem[history]'")
     if isinstance(error, exc.ArgumentError):
-        return HistoryError(f"{shown} is no address of a database", "postgresql://USER@HOST/DATABASE")
+        return HistoryError(f"{shown} is not a database address", "postgresql://USER@HOST/DATABASE")
     reason = " ".join(str(getattr(error, "orig", None) or error).split()).partition(" Is the server")[0][:300]
     if "locked" in reason or "lock timeout" in reason:
         return HistoryError(f"{shown} is locked by another program", "try again: postmortem history add REPORT")
     if "not a database" in reason or "malformed" in reason:
         hint = f"name another file, or postmortem history repair --history {shown}"
-        return HistoryError(f"{shown} is no SQLite database ({reason})", hint)
+        return HistoryError(f"{shown} is not a SQLite database ({reason})", hint)
     if "readonly" in reason or "read-only" in reason or "unable to open" in reason:
         return HistoryError(f"{shown} cannot be opened or written", "name a file in a folder that you may write")
     return HistoryError(f"{shown}: {reason}", "file it later: postmortem history add REPORT")

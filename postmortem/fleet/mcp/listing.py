@@ -46,7 +46,7 @@ def document(path: Path) -> dict[str, Any]:
     try:
         found: Any = Redactor().document(documents.read(path))
     except RecursionError:
-        raise UsageError(f"{path.name} holds no incident document", "ask `analyze` about the logs") from None
+        raise UsageError(f"{path.name} contains no incident document", "ask `analyze` about the logs") from None
     return dict(found)
 
 

@@ -35,7 +35,7 @@ class Roots:
         """Return the file or folder of this name. Raise UsageError or PathMissing if it may not be read."""
         name = PurePosixPath(given)
         if not given or "\0" in given or len(given) > LONGEST:
-            raise UsageError("that is no path", LIST)
+            raise UsageError("this is not a path", LIST)
         if ".." in name.parts:
             raise UsageError(f"{given}: `..` is not followed", "name the path from a root on")
         root, inside = self._split(name)

@@ -51,7 +51,7 @@ def wanted(address: str, around: int, most: int) -> Wanted:
     around = max(1, around)
     m = ADDRESS.fullmatch(address)
     if not m:
-        raise UsageError("that is no address", "write it as in the evidence: rank0.log:81")
+        raise UsageError("this is not an address", "write it as in the evidence: rank0.log:81")
     if m["end"]:
         return Wanted(m["file"], 1, 0, min(most, 4 * around))
     if m["first"] is None:

@@ -152,7 +152,7 @@ def execute(
 def _create(target: Path) -> Archive:
     form = next((form for suffix, form in FORMS.items() if target.name.endswith(suffix)), None)
     if form is None:
-        raise UsageError(f"{target} is no archive by its name", "end it with .tar.zst or .tar.gz")
+        raise UsageError(f"{target} is not the name of an archive", "end it with .tar.zst or .tar.gz")
     try:
         fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except FileExistsError:

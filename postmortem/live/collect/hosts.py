@@ -122,7 +122,7 @@ def _names(hosts: Hosts) -> list[str]:
         try:
             return [str(pod["metadata"]["name"]) for pod in json.loads(pods)["items"]]
         except (ValueError, KeyError, TypeError):
-            raise UsageError("kubectl printed no list of pods", "is it kubectl that is first on PATH?") from None
+            raise UsageError("kubectl printed no list of pods", "check which kubectl is first on PATH") from None
     if text.startswith("@"):
         try:
             text = Path(text[1:]).read_text("utf-8")

@@ -46,7 +46,7 @@ def _together(rows: Sequence[Row]) -> tuple[str, str, str, str]:
 
 def of_hosts(answers: Sequence[Answer]) -> list[str]:
     """Return a line for each host."""
-    lines = [("host", "came", "failed", "size", "time", "")]
+    lines = [("host", "received", "failed", "size", "time", "")]
     for a in sorted(answers, key=lambda a: a.asked):
         collected = sum(bool(row["file"]) for row in a.items)
         name = a.asked if a.host in ("", a.asked) else f"{a.asked} ({a.host})"

@@ -87,4 +87,4 @@ class StreamLog:
     def _report(self, why: str) -> None:
         if not self._told and self._path:
             self._told = True
-            print_line(f"{self._path.name} is not complete, and the command goes on: {why}")
+            print_line(f"{self._path.name} is incomplete; the command continues: {why}")

@@ -74,7 +74,7 @@ def open_stream(name: str, outer: int) -> Stream:
             resize(stream)
             return stream
         except OSError as error:  # no ptys here
-            print_line(f"{name} of the command is no terminal: {error.strerror}")
+            print_line(f"{name} of the command is not a terminal: {error.strerror}")
     source, inner = os.pipe()
     with suppress(OSError):  # more than this user may have
         fcntl.fcntl(source, fcntl.F_SETPIPE_SZ, ROOM)

@@ -49,9 +49,9 @@ def execute(
     if not sys.platform.startswith("linux"):
         raise UsageError("`postmortem run` works on Linux only", "run the command, and analyze its logs afterwards")
     if not command:
-        raise UsageError("no command to run", "write it behind two dashes: postmortem run -- torchrun train.py")
+        raise UsageError("no command to run", "write it after two dashes: postmortem run -- torchrun train.py")
     if unknown := [name for name in off if name not in switches.SWITCHES]:
-        raise UsageError(f"--without {unknown[0]} is no switch", f"there are {', '.join(switches.SWITCHES)}")
+        raise UsageError(f"--without {unknown[0]} is not a switch", f"the switches are {', '.join(switches.SWITCHES)}")
     kept = make_folder(folder)
     began = time.monotonic()
     started, code = _run(command, off, kept)
@@ -94,7 +94,7 @@ def _run(command: Sequence[str], off: Sequence[str], folder: Path | None) -> tup
         job = Job(journal, memory, folder)
         tee = Tee(streams, folder)
     except (OSError, AttributeError) as error:  # no descriptors or processes left, or a very old kernel
-        print_line(f"no evidence of this run is saved, which goes on alone: {error}")
+        print_line(f"no evidence of this run is saved; the command continues: {error}")
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         try:
             os.execvp(command[0], list(command))
@@ -125,7 +125,7 @@ def _run(command: Sequence[str], off: Sequence[str], folder: Path | None) -> tup
         try:
             code = job.wait()
         except Exception as error:
-            print_line(f"nothing more is noted of this run: {ours(error)}")
+            print_line(f"no more events of this run are recorded: {ours(error)}")
             code = job.wait_only()
     tee.drain(DRAIN_S)
     tee.close()

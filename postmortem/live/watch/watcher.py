@@ -61,7 +61,7 @@ def command_words(text: str | None) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(text or ""))
     except ValueError as error:
-        raise UsageError(f"--on-hang {text}: {error}", "close the quotation") from None
+        raise UsageError(f"--on-hang {text}: {error}", "close the quote") from None
     if text is not None and not words:
         raise UsageError("--on-hang names no command", "write --on-hang 'scancel 4711'")
     return words
@@ -249,7 +249,7 @@ class Watch:
         return not harmless
 
     def _end(self, why: str) -> None:
-        hangs = f"; hangs named: {self.reported}" if self.reported else ""
+        hangs = f"; hangs reported: {self.reported}" if self.reported else ""
         self.screen.show_event("end", {"outcome": why, "hangs": self.reported}, f"{why}{hangs}")
         if self.options.analyze:
             self.screen.close()

@@ -23,7 +23,7 @@ class Sign(TypedDict):
 
 
 # `for` is a word of the language: no class can have a field of this name
-_For = TypedDict("_For", {"for": Annotated[list[Sign], ("description", "What speaks for it, at most 3")]})
+_For = TypedDict("_For", {"for": Annotated[list[Sign], ("description", "Evidence for it, at most 3")]})
 
 
 class Cause(_For):
@@ -36,7 +36,7 @@ class Cause(_For):
     likelihood: Likelihood
     """By the signs in these logs; `unlikely but costly` is shown because to miss it costs much"""
     against: list[Sign]
-    """What speaks against it, at most 3"""
+    """Evidence against it, at most 3"""
     check: str
     """The command that decides, for this job; or the place to look at. A value that the logs lack is in capitals"""
     command: bool
