@@ -180,3 +180,19 @@ def test_new_files_and_links_have_no_stamp(tmp_path: Path) -> None:
     (own / "y.yaml").symlink_to(own / "x.yaml")
     assert files.stamp(own) is None, "its target may change"
     assert files.stamp(tmp_path / "nothing") is None
+
+
+def test_the_users_own_folder_is_read_where_no_other_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("POSTMORTEM_PATTERNS", raising=False)
+    own, other = tmp_path / "config" / "postmortem" / "patterns", tmp_path / "other"
+    own.mkdir(parents=True)
+    other.mkdir()
+    assert run(["patterns", "list"]) == 0  # an empty folder is as good as none
+    (own / "queue-stalled.yaml").write_text(OWN)
+    assert run(["explain", "queue-stalled"]) == 0
+    (other / "else.yaml").write_text(OWN.replace("queue-stalled", "something-else"))
+    assert run(["explain", "queue-stalled", "--patterns", str(other)]) == 2
+    assert "queue-stalled" in capfd.readouterr().err

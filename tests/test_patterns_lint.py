@@ -141,6 +141,7 @@ def test_test_command_names_the_example_that_is_misread(tmp_path: Path, capfd: p
     path.write_text(text.replace("no_match: []", "no_match:\n    - {text: cable 5 unplugged}"))
     assert run(["patterns", "test", "cable-unplugged", "--patterns", str(tmp_path)]) == 1
     out = capfd.readouterr().out
+    assert f"{path}: a bare draft; " in out  # its only example is the line that it was made of
     assert "mine/cable-unplugged::match[0]: cable is None, not '4'" in out
     assert "mine/cable-unplugged::no_match[0]: is read as this pattern" in out
 

@@ -191,8 +191,12 @@ def _read(paths: list[str], chosen: dict[str, Any], engine: Any, quiet: bool) ->
 
     if collect.is_typed(paths):
         output.say("reading standard input; Ctrl-D ends it")
-    with output.progress_bar(quiet) as progress:
-        return read(paths, Options(**chosen, executor=engine, progress=progress))
+    try:
+        with output.progress_bar(quiet) as progress:
+            return read(paths, Options(**chosen, executor=engine, progress=progress))
+    except KeyboardInterrupt:
+        output.say("postmortem: interrupted; nothing was written")
+        raise
 
 
 def _engine(dask: str | None, executor: str | None) -> AbstractContextManager[Any]:

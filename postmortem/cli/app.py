@@ -8,6 +8,8 @@ Each command is a module of this folder with a Typer `app`, imported when the co
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
@@ -76,15 +78,16 @@ def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code. Print an error once, with the next step."""
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
+    if arguments[:1] != ["run"]:  # its arguments are another program's
+        # the British spelling, without a place in the help, whose column is too narrow for both
+        arguments = [re.sub("^--anonymise", "--anonymize", word) for word in arguments]
     try:
         with process.stoppable():
             code = root().main(arguments, prog_name="postmortem", standalone_mode=False) or 0
         return process.stop_code() if code == process.INTERRUPTED else int(code)
     except ArgumentError as error:
         if message := error.format_message():  # empty: the help was printed
-            named = [word for word in arguments[:1] if word in overview.COMMANDS]
-            path = error.ctx.command_path if error.ctx else " ".join(["postmortem", *named])
-            output.say(f"postmortem: {_one_line(' '.join(message.split()))}\n  see {path} --help")
+            output.say(f"postmortem: {_one_line(' '.join(message.split()))}\n  {_one_line(_hint(error, arguments))}")
         return int(error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return process.stop_code()
@@ -92,6 +95,14 @@ def run(arguments: list[str]) -> int:
         if os.environ.get("POSTMORTEM_DEBUG"):
             raise
         return _explain(error)
+
+
+def _hint(error: Any, arguments: list[str]) -> str:
+    """Return the next step after an error in the arguments."""
+    named = [word for word in arguments[:1] if word in overview.COMMANDS]
+    if not named and any(map(os.path.exists, arguments[:1])):  # Path.exists raises for a name that is too long
+        return f"to read logs: postmortem analyze {shlex.join(arguments)}"
+    return f"see {error.ctx.command_path if error.ctx else ' '.join(['postmortem', *named])} --help"
 
 
 def _explain(error: Exception) -> int:

@@ -117,7 +117,6 @@ def add(
         bool,
         typer.Option(
             "--anonymize",
-            "--anonymise",
             help="Store pseudonyms for names, the same ones in every incident.",
         ),
     ] = False,

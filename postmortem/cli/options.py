@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from postmortem.system import output
-from postmortem.system.arguments import HISTORY, PATTERNS, folder
+from postmortem.system.arguments import HISTORY, PATTERNS, folder, own_patterns
 
-ANONYMIZE = ("--anonymize", "--anonymise")
 INPUT, OUTPUT = "Input", "Output"  # panels of the help
 JOB_HELP = "Use only the ranks of this torchrun run or Slurm job."
 
@@ -31,12 +30,15 @@ PatternIds = Annotated[
 
 
 def _pattern_folders(given: list[Path] | None) -> list[Path]:
-    """Return the folders of --patterns. One that only the environment names costs no verdict where it is missing."""
+    """Return the folders of --patterns, or else the user's own. A missing one that only the environment names prints a
+    warning."""
+    if not given:
+        return [own] if any((own := own_patterns()).rglob("*.yaml")) else []
     default = os.environ.get(PATTERNS, "").split(os.pathsep)
-    gone = [path for path in given or () if str(path) in default and not path.is_dir()]
+    gone = [path for path in given if str(path) in default and not path.is_dir()]
     for path in gone:
         output.say(f"postmortem: {path} of {PATTERNS} is not a folder; its patterns are missing")
-    return [folder(path) for path in given or () if path not in gone]
+    return [folder(path) for path in given if path not in gone]
 
 
 PatternFolders = Annotated[
@@ -46,7 +48,7 @@ PatternFolders = Annotated[
         metavar="DIR",
         envvar=PATTERNS,
         callback=_pattern_folders,
-        help="Folder with your own patterns; repeatable.",
+        help="Folder with your own patterns; repeatable; ~/.config/postmortem/patterns by default.",
         rich_help_panel=INPUT,
     ),
 ]
@@ -62,7 +64,7 @@ History = Annotated[
 Anonymise = Annotated[
     bool,
     typer.Option(
-        *ANONYMIZE,
+        "--anonymize",
         help="Replace hosts, users, addresses and paths by pseudonyms.",
         rich_help_panel=OUTPUT,
     ),
@@ -70,7 +72,7 @@ Anonymise = Annotated[
 AnonymiseMap = Annotated[
     Path | None,
     typer.Option(
-        *(f"{name}-map" for name in ANONYMIZE),
+        "--anonymize-map",
         metavar="FILE",
         help="Anonymize, and write the mapping to FILE.",
         rich_help_panel=OUTPUT,

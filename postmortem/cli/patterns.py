@@ -65,11 +65,17 @@ def new(
     name: Annotated[str, typer.Argument(metavar="FAMILY/ID", help="Such as nccl/nccl-remote-process-exited.")],
     line: Annotated[str, typer.Option("--from", metavar="FILE:LINE|TEXT", help="Log line for the first example.")] = "",
     target: Annotated[
-        Path | None, typer.Option("--patterns", metavar="DIR", help="Folder for the file, instead of the library.")
+        Path | None,
+        typer.Option(
+            "--patterns",
+            metavar="DIR",
+            help="Folder for the file; ~/.config/postmortem/patterns by default, in a checkout the library.",
+        ),
     ] = None,
 ) -> None:
     """Write the skeleton of a new pattern, with your line as its first example."""
     from postmortem.workshop import skeleton
 
     path = skeleton.write(name, line, folder(target) if target else None)
-    output.say(f"wrote {path}\n  fill in the fields that `postmortem patterns lint {path.stem}` names")
+    read = f"--patterns {target} reads it" if target else "every command reads it"
+    output.say(f"wrote {path}; {read}\n  fill in the fields that `postmortem patterns lint {path.stem}` names")

@@ -35,7 +35,8 @@ def _system(url: str) -> tuple[Any, str]:
         from fsspec.core import url_to_fs
     except ImportError:
         raise UsageError(
-            f"{url}: addresses need fsspec", "pip install fsspec aiohttp, and s3fs or gcsfs for object stores"
+            f"{url}: addresses need fsspec",
+            "pip install 'torch-postmortem[remote]', and s3fs for s3:// or gcsfs for gs://",
         ) from None
     try:
         system, path = url_to_fs(url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Sequence
@@ -17,6 +18,12 @@ _DAYS = ("today", "yesterday", "now")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _AGO = re.compile(r"(?P<n>[0-9]{1,6}) ?(?P<unit>[smhdw])(?:ec(?:ond)?s?|in(?:ute)?s?|(?:ou)?rs?|ays?|eeks?)?(?: ago)?")
 _NAMELESS = re.compile(r"(?i)(?:logs?|out(?:puts?)?|results?|te?mp|data|home|root|mnt|scratch)")
+
+
+def own_patterns() -> Path:
+    """Return the user's folder of patterns, which need not exist. It is read where no other is given."""
+    home = os.environ.get("XDG_CONFIG_HOME") or f"{os.environ.get('HOME', '/')}/.config"
+    return Path(home, "postmortem", "patterns")
 
 
 def folder(path: Path) -> Path:

@@ -187,12 +187,12 @@ def progress_bar(quiet: bool = False) -> Iterator[Progress | None]:
     columns = (TextColumn("reading"), BarColumn(BAR), *speed, TextColumn("{task.description}"))
     room = max(width() - FIXED, 8)
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
+        task = bar.add_task("", total=None, visible=False)  # until a size is known: no `0/? bytes ?`
 
         def show(done: int, total: int, label: str) -> None:
             # a path's end matters more than its start
             end = label if len(label) <= room else f"…{label[1 - room :]}"
-            bar.update(task, completed=done, total=total or None, description=end)
+            bar.update(task, completed=done, total=total or None, description=end, visible=True)
 
         yield show
 

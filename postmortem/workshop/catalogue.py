@@ -32,6 +32,11 @@ def require(library: Library, ids: Iterable[str]) -> None:
         from difflib import get_close_matches
 
         words = [p for p in library.patterns if missing in p] or get_close_matches(missing, library.patterns, 5, 0.5)
+        if not words:  # a word of an id, mistyped
+            known = sorted({word for p in library.patterns for word in p.split("-")})
+            word = {*get_close_matches(missing, known, 1, 0.7)}
+            words = [p for p in library.patterns if word & {*p.split("-")}]
+            words.sort(key=lambda p: (ROLES.index(library[p].role), len(p)))
         near = f"did you mean {', '.join(words[:5])}?" if words else "`postmortem patterns list` names all of them"
         raise UsageError(f"there is no pattern {missing}", near)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from postmortem.errors import PathMissing, UsageError
 from postmortem.system import resources
+from postmortem.system.arguments import own_patterns
 from postmortem.system.output import write_file
 
 NAME = re.compile(r"(?P<family>[a-z0-9]+(?:-[a-z0-9]+)*)/(?P<id>[a-z0-9]+(?:-[a-z0-9]+)*)")
@@ -20,10 +21,9 @@ def write(name: str, line: str, folder: Path | None) -> Path:
     found = NAME.fullmatch(name)
     if not found:
         raise UsageError(f"{name} is not FAMILY/ID in small letters", "for example: nccl/nccl-remote-process-exited")
-    if folder is None and (resources.PACKAGE / "_data").is_dir():
-        where = "name a folder of your own: --patterns DIR"
-        raise UsageError("a new pattern does not belong into the installed library", where)
-    path = (folder or resources.folder("patterns")) / found["family"] / f"{found['id']}.yaml"
+    if folder is None:  # the library of a checkout; that of an installed package cannot be added to
+        folder = own_patterns() if (resources.PACKAGE / "_data").is_dir() else resources.folder("patterns")
+    path = folder / found["family"] / f"{found['id']}.yaml"
     if path.exists():
         raise UsageError(f"{path} exists", "choose another id, or edit that file")
     text, origin = _line(line)

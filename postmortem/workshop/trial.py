@@ -44,10 +44,18 @@ def trials(library: Library, ids: tuple[str, ...] = ()) -> Iterator[Trial]:
 
 
 def run(folders: tuple[Path, ...] = (), ids: tuple[str, ...] = ()) -> tuple[int, list[str]]:
-    """Run the examples; return their number, and one sentence for each that is not read as its file states."""
+    """Run the examples; return their number, and one sentence for each that is not read as its file states,
+    and for each pattern that is still the skeleton of `patterns new`."""
     library = load(*folders)
     results = [(t, failure(t, library)) for t in trials(library, ids)]
-    return len(results), [f"{t.pattern.path}: {t}: {why}" for t, why in results if why]
+    bare = {t.pattern.id: t.pattern for t, _ in results if not t.pattern.what}
+    return len(results), [
+        *(
+            f"{p.path}: a bare draft; `postmortem patterns lint {p.id}` lists the fields to fill in"
+            for p in bare.values()
+        ),
+        *(f"{t.pattern.path}: {t}: {why}" for t, why in results if why),
+    ]
 
 
 def failure(trial: Trial, library: Library) -> str:

@@ -41,7 +41,7 @@ def key(at: Place) -> bytes:
     named, hint = os.environ.get(VARIABLE), f"name another: {VARIABLE}=FILE"
     if not named and at.file is None:
         raise HistoryError(
-            "--anonymise needs a key for a history in PostgreSQL", f"name a file of yours: {VARIABLE}=FILE"
+            "--anonymize needs a key for a history in PostgreSQL", f"name a file of yours: {VARIABLE}=FILE"
         )
     path = Path(named) if named else Path(f"{at.file}.key")
     try:
