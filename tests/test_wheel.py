@@ -34,7 +34,9 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(home: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")} | {
+        "XDG_CONFIG_HOME": str(home / "config")
+    }
     command = [home / "venv" / "bin" / "postmortem", *arguments]
     return subprocess.run(command, cwd=home, env=env, capture_output=True, text=True, timeout=120)
 
@@ -63,8 +65,12 @@ def test_installed_command_works(installed: Path) -> None:
         assert schema.stdout == (ROOT / "schemas" / f"{name}-1.schema.json").read_text(), schema.stderr
     written = run(installed, "replay", "slow-rank", "--write", "slow.py")
     assert written.returncode == 0 and "def slow_rank" in (installed / "slow.py").read_text(), written.stderr
-    refused = run(installed, "patterns", "new", "mine/it-broke", "--from", "it broke")
-    assert refused.returncode == 2 and "--patterns DIR" in refused.stderr
+    made = run(installed, "patterns", "new", "mine/it-broke", "--from", "it broke")  # the README's commands
+    assert made.returncode == 0, made.stderr
+    assert (installed / "config" / "postmortem" / "patterns" / "mine" / "it-broke.yaml").is_file()
+    for command in ("lint", "test"):
+        named = run(installed, "patterns", command, "it-broke")
+        assert named.returncode == 1 and "mine/it-broke.yaml" in named.stdout, named.stderr
 
 
 def test_man_finds_the_page_where_pip_puts_it(installed: Path) -> None:
