@@ -48,7 +48,7 @@ class _Last(NamedTuple):
 
 def of(case: Case) -> Reached | None:
     """How far the job came; None where the logs show its end, or steady work up to their last lines."""
-    if case.finished or liveness.all_done(case) or case.ends:
+    if case.of_kind("finished") or case.ends:
         return None
     return next(filter(None, (step(case) for step in STEPS)), None)
 
