@@ -71,7 +71,7 @@ def test_archives_of_a_hang_on_one_and_on_two_hosts_name_the_rank_elsewhere(tmp_
     assert found["verdict"]["headline"].startswith("Rank 1 ") and "load_batch" in found["verdict"]["headline"]
     assert not [row for row in found["ledger"]["skipped"] if "postmortem collect" not in row["reason"]]
     kinds = {source["path"].rpartition("/")[2]: source["kind"] for source in found["sources"]}
-    assert "console" not in kinds.values()
+    assert "console" not in kinds.values(), kinds
     assert kinds["ps.txt"] == "process-table" and kinds["cgroup.txt"] == "cgroup"
     assert {source["host"] for source in found["sources"]} == {sent_program.hostname(), None}
     # the environment: names of all variables, values only of known ones

@@ -203,7 +203,7 @@ def test_killed_batch_script_is_analyzed_by_a_later_job(slurm: Cluster) -> None:
     assert slurm.ended(job)["JobState"] == "FAILED"
     assert not (slurm.work / f"train-{job}" / "postmortem.md").exists()
     assert slurm.ended(after)["ExitCode"] == "0:0"
-    assert "A process was killed by SIGKILL from an unknown sender" in slurm.output(after, "postmortem")
+    assert "was killed by SIGKILL from an unknown sender" in slurm.output(after, "postmortem")
 
 
 MAKES_A_FOLDER = """\

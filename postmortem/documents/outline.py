@@ -24,7 +24,7 @@ DEEPEST = 100  # levels; the answers of Kubernetes and Slurm have 20
 LARGEST = 8 << 20  # bytes of one document: 2 s of reading
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
-_ROW = re.compile(r"( *)(\S.*?)(?:\s*(?::\s|:$|\.{4,}:?)\s*(.*))?$")
+_ROW = re.compile(r"( *)(\S.{0,200}?)(?:\s{0,200}(?::\s|:$|\.{4,}:?)\s*(.*))?$")
 
 
 class Leaf(NamedTuple):
