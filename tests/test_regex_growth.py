@@ -154,7 +154,11 @@ def test_no_regex_is_slower_than_its_longest_text() -> None:
     for source, flags, is_bytes, methods, size in known:
         size = min(size, MOST)
         for method in methods:
-            found, text = growth(source, flags, is_bytes, method, size)
-            if found > (10 if size > SHORT else 30):
+            limit = 10 if size > SHORT else 30
+            for _ in range(4):  # a busy neighbor slows one measurement, a slow regex all of them
+                found, text = growth(source, flags, is_bytes, method, size)
+                if found <= limit:
+                    break
+            else:
                 slow[f"{method} {source[:200]}"] = f"{found:.0f} times as long for 4 times {text}"
     assert not slow
