@@ -150,7 +150,7 @@ def _out_of_memory(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
 def _silent(case: Case, claims: Sequence[Claim]) -> Ranks:
     """Ranks that neither complained nor finished, like a process that is killed from outside."""
     heard = {*_ranks(c for c in claims if c.accuses)} | case.finished
-    heard |= case.ranks_of(c.event for c in claims if c.role == "symptom")
+    heard |= case.ranks_of(e for c in claims if c.role == "symptom" for e in c.events)
     return tuple(r for r in case.registry.ranks if r not in heard)
 
 
