@@ -165,7 +165,7 @@ def _evidence(
     if observe is None:  # a million events take a gigabyte, and the timeline has them all
         reads = []
     with uncollected():
-        timeline, table = _timeline(events, ledger.to_json(), options)
+        timeline, sources, table = _timeline(events, sources, ledger.to_json(), options)
     return Evidence(timeline, sources, table, usual, interrupted), reads
 
 
@@ -195,17 +195,21 @@ def _preload() -> None:
     import_module("postmortem.report.html").template()
 
 
-def _timeline(events: list[Event], ledger: Ledger, options: Options) -> tuple[Timeline, Ledger]:
+def _timeline(
+    events: list[Event], sources: list[Source], ledger: Ledger, options: Options
+) -> tuple[Timeline, list[Source], Ledger]:
     """Align the events. An internal error costs this step: it becomes a loss in the ledger, shown everywhere."""
     load_pandas()
-    from postmortem.align import Timeline, align
+    from postmortem.align import Timeline, align, hosts
 
     try:
+        events, sources = hosts.stated(events, sources)
         timeline = align(events)
     except Exception as error:
         timeline = Timeline.of([e for e in events if e.kind not in ("sync", "stamp")])
         ledger = _with_loss(ledger, "the alignment of the clocks", error)
-    return _within(timeline, ledger, options)
+    timeline, ledger = _within(timeline, ledger, options)
+    return timeline, sources, ledger
 
 
 def _diagnose(evidence: Evidence, library: Library, options: Options) -> Incident:
