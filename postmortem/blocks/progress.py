@@ -32,10 +32,10 @@ SHOWN = 1000  # characters of a line
 RESULT = 8  # last lines of a writer that may be a result
 TAIL = 64  # last lines of a writer in which a table may be repeated
 SHAPES, ONCE = 512, (8, 16)  # shapes of lines that are remembered; first and last lines that came once
-ANEW = 24  # restarts of a count that are reported
-LAUNCHES = 8  # starts of one script that are reported
+ANEW = 24  # restarts of a count and starts of one script that are reported
+BEATS = 8  # copies of a line right below each other: it is no opening line
 COUNTS, COUNTED = (24, 96), 64  # first and last lines in which counts are followed; the most names of counts
-TURNS, OPENING = 1, 12  # distance between copies of one opening line; letters of an opening line
+TURNS, OPENING, BANNER = 1, 12, 4  # between copies of an opening line; its letters; the lines among which it is
 MAX_NOTICES = 60
 MAX_NAMES = 40  # ids of jobs in a source
 _MILESTONE = forms.regexes("blocks/signs")["milestone"]
@@ -57,9 +57,10 @@ class _Writer:
     counting: int = 0  # lines that may have counts
     counting_last: deque[Line] = field(default_factory=lambda: deque(maxlen=COUNTS[1]))
     fell: list[tuple[Line, int]] = field(default_factory=list)  # a count restarted; the line where it last grew
-    anew: list[Line] = field(default_factory=list)  # copies of the first line
-    opening: str = ""  # the first line, without its numbers
+    anew: deque[Line] = field(default_factory=lambda: deque(maxlen=ANEW))  # the last copies of the opening line
+    opening: str = ""  # the first line of its own words, without its numbers
     opened: int = 0  # the number of its last copy
+    beats: int = 0  # its copies right below each other
     tail: deque[Line] = field(default_factory=lambda: deque(maxlen=TAIL))
     once: dict[str, Line | None] = field(default_factory=dict)  # by shape; None for a shape that came again
     notices: list[Line] = field(default_factory=list)
@@ -144,7 +145,9 @@ def _read(writer: _Writer, line: Line, look: signs.Look, marks: int, own: bool) 
         writer.tail.append(line)
         if look.shape in writer.once or len(writer.once) < SHAPES:
             writer.once[look.shape] = None if look.shape in writer.once else line
-        if look.shape == writer.opening or not writer.opening:
+        if look.shape == writer.opening:
+            _reopen(writer, line)
+        elif not writer.opening:
             _open(writer, line, look)
     if marks & signs.STEP:
         if writer.first_step is None and (step := signs.step(env.body)) is not None:
@@ -178,17 +181,26 @@ def _read(writer: _Writer, line: Line, look: signs.Look, marks: int, own: bool) 
 
 
 def _open(writer: _Writer, line: Line, look: signs.Look) -> None:
-    """Find copies of a writer's first line: a script that is started twice appends to its log. A line with a
-    count is no opening, and one that comes often is no start."""
-    shape = look.shape
-    if not writer.opening:
-        begins = "(most recent call " not in shape and not signs.has_error(shape)
-        unique = sum(map(str.isalpha, shape)) >= OPENING and not signs.counts(line.envelope.body)
-        writer.opening, writer.opened = shape if begins and unique else "-", line.number
+    """Take a writer's opening line, one of its first lines that has words and no count; an error is none."""
+    begins = "(most recent call " not in look.shape and not signs.has_error(look.shape)
+    unique = sum(map(str.isalpha, look.shape)) >= OPENING and not signs.counts(line.envelope.body)
+    if begins and unique:
+        writer.opening, writer.opened = look.shape, line.number
+    elif not begins or len(writer.tail) >= BANNER:
+        writer.opening = "-"
+
+
+def _reopen(writer: _Writer, line: Line) -> None:
+    """Find copies of a writer's opening line: a script that is started twice appends to its log. A heartbeat that
+    ticks on opens nothing."""
+    if line.number - writer.opened > TURNS:
+        writer.anew.append(line)
     else:
-        if line.number - writer.opened > TURNS and len(writer.anew) < ANEW:
-            writer.anew.append(line)
-        writer.opened = line.number
+        writer.beats += 1
+    writer.opened = line.number
+    if writer.beats > BEATS:
+        writer.opening = "-"
+        writer.anew.clear()
 
 
 def _count(writer: _Writer, line: Line) -> None:
@@ -273,7 +285,7 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
             full: Details = {"full": True} if writer.full and at_work is writer.grew else {}
             yield "worked", at_work, {"by": by, **full, **since}
     yield from (("anew", line, Details(grew=grew)) for line, grew in writer.fell)
-    yield from (("anew", line, Details(first=True)) for line in writer.anew if len(writer.anew) <= LAUNCHES)
+    yield from (("anew", line, Details(first=True)) for line in writer.anew)
     milestones = (line for line in reversed(writer.milestones) if _MILESTONE.search(line.envelope.body))
     if (milestone := next(milestones, None)) and milestone is not writer.last:
         yield "line", milestone, {"milestone": True}

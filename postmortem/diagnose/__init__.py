@@ -174,10 +174,14 @@ def _finished_after_death(case: Case) -> bool:
 
 
 def _begun_anew(failing: Sequence[Solution], last: Solution) -> bool:
-    """Whether the runs before the last were stopped from outside, and it began without a failure of its own."""
-    stopped = (s.root is not None and s.root.pattern.category == "external-signal" for s in failing if s is not last)
+    """Whether somebody started the script again, or the runs before the last were stopped from outside, and the last
+    began without a failure of its own."""
+    before = [s for s in failing if s is not last]
+    stopped = all(s.root is not None and s.root.pattern.category == "external-signal" for s in before)
+    started = any(e.fields.get("first") and e.raw_time for e in last.case.of_kind("anew"))
+    by_hand = started and not any(s.case.telling("death") for s in before)
     silent = last.outcome == "undetermined" and last.root is None and not outcome.failed(last.case, last.claims)
-    return silent and len(failing) > 1 and all(stopped)
+    return silent and bool(before) and (stopped or by_hand)
 
 
 def _that_ended_it(failing: Sequence[Solution], last: Solution) -> Solution:

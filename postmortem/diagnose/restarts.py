@@ -210,10 +210,10 @@ def _is_last_and_uncaught(e: Event) -> bool:
 
 
 def _launches(own: Sequence[Event], ended: Set[str]) -> Iterator[tuple[int, list[int]]]:
-    """Uncaught tracebacks and a shell's reports of a process that a signal ended, with the launches in the same log:
-    where a writer's first line comes again before any of them, it is no start."""
+    """Tracebacks that were not caught or that a logger wrote, and a shell's reports of a process that a signal ended,
+    with the launches in the same log: where a writer's first line comes again before any of them, it is no start."""
     shells = set() if any(map(_of_a_rank, own)) else ended
-    raised = [e for e in own if _ended_a_program(e) or e.pattern in shells]
+    raised = [e for e in own if _ended_a_program(e) or e.pattern in shells or e.fields.get("logged")]
     again = [e for e in own if raised and e.kind == "anew" and e.fields.get("first")]
     usual = {(e.rank, e.fields.get("writer")) for e in again if e.end < raised[0].end}
     starts = [e.end for e in again if (e.rank, e.fields.get("writer")) not in usual]

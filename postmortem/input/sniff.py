@@ -106,6 +106,12 @@ def _settings(head: Head) -> bool:
     return sum(b"=" in line[:64] for line in lines) * 2 > len(lines)
 
 
+def _table(head: Head) -> bool:
+    """Whether the table goes on to the end of the head: a batch script may print one above the job's log."""
+    lines = head.text.splitlines()
+    return sum(line[:1] in (b"+", b"|", b"") for line in lines) * 2 > len(lines)
+
+
 _TESTS: dict[str, Callable[[Head], bool]] = {
     "flight": _flight,
     "objects": _objects,
@@ -114,6 +120,7 @@ _TESTS: dict[str, Callable[[Head], bool]] = {
     "programs": _programs,
     "unit": _unit,
     "settings": _settings,
+    "table": _table,
 }
 
 
