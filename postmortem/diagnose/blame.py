@@ -67,7 +67,17 @@ def _of_a_job(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The ranks at a limit, or the one that was interrupted."""
     if root.pattern.category == "resource-limit":
         return _of_category([c for c in claims if c.pattern.derived], root.pattern.category)
+    if root.tells("store"):
+        return _server(case, root)
     return _interrupted(case, root, claims) if root.event.fields.get("excepthook") else ()
+
+
+def _server(case: Case, root: Claim) -> Ranks:
+    """Rank 0, where a rank could not open the store: no other rank listens (torch/distributed/rendezvous.py). An agent
+    of torchrun that could not is no rank."""
+    raised = [e for e in case.of_kind("exception") if e.where.source == root.event.where.source and e.end == root.event.end]
+    own = any("init_process_group" in frame for e in raised for frame in e.fields.get("frames", ()))
+    return (0,) if own else ()
 
 
 def _interrupted(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:

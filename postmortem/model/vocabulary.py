@@ -34,6 +34,7 @@ TELLS = (  # the meaning of a pattern's line for the reasoning over several rank
     "join-wait",  # a rank waited in the store for others to come
     "join-count",  # and reports how many came
     "no-store",  # a rank found no store
+    "store",  # the store could not be opened
     "raiser",  # a further line of an exception's message, with the rank that raised it
     "communicator",  # NCCL's own map of ranks, processes and GPUs
     "proxy",  # a thread that serves one rank's process
