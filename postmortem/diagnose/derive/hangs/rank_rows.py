@@ -151,7 +151,7 @@ def table(case: Case, claims: Sequence[Claim]) -> Table:
         own = [e for e in case.by_rank.get(r, ()) if e.kind != "stack" or not _while_dying(e, death, gave_up)]
         rows[r] = _row(r, case.end_of(r), own)
     for c in claims:
-        rank = case.rank_of(c.event)
+        rank = c.ranks[0] if c.tells("wait") and len(c.ranks) == 1 else case.rank_of(c.event)
         if rank in rows and c.accuses and c.speaker != "kernel":
             _add_claim(rows[rank], c)
     if not any(c.tells("wait") for c in claims):
