@@ -285,7 +285,7 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
             full: Details = {"full": True} if writer.full and at_work is writer.grew else {}
             yield "worked", at_work, {"by": by, **full, **since}
     yield from (("anew", line, Details(grew=grew)) for line, grew in writer.fell)
-    yield from (("anew", line, Details(first=True)) for line in writer.anew)
+    yield from (("anew", line, Details(first=True, alone=not writer.beats)) for line in writer.anew)
     milestones = (line for line in reversed(writer.milestones) if _MILESTONE.search(line.envelope.body))
     if (milestone := next(milestones, None)) and milestone is not writer.last:
         yield "line", milestone, {"milestone": True}

@@ -75,7 +75,9 @@ def _of_a_job(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
 def _server(case: Case, root: Claim) -> Ranks:
     """Rank 0, where a rank could not open the store: no other rank listens (torch/distributed/rendezvous.py). An agent
     of torchrun that could not is no rank."""
-    raised = [e for e in case.of_kind("exception") if e.where.source == root.event.where.source and e.end == root.event.end]
+    raised = [
+        e for e in case.of_kind("exception") if e.where.source == root.event.where.source and e.end == root.event.end
+    ]
     own = any("init_process_group" in frame for e in raised for frame in e.fields.get("frames", ()))
     return (0,) if own else ()
 

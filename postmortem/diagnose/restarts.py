@@ -210,14 +210,21 @@ def _is_last_and_uncaught(e: Event) -> bool:
 
 
 def _launches(own: Sequence[Event], ended: Set[str]) -> Iterator[tuple[int, list[int]]]:
-    """Tracebacks that were not caught or that a logger wrote, and a shell's reports of a process that a signal ended,
-    with the launches in the same log: where a writer's first line comes again before any of them, it is no start."""
-    shells = set() if any(map(_of_a_rank, own)) else ended
-    raised = [e for e in own if _ended_a_program(e) or e.pattern in shells or e.fields.get("logged")]
-    again = [e for e in own if raised and e.kind == "anew" and e.fields.get("first")]
-    usual = {(e.rank, e.fields.get("writer")) for e in again if e.end < raised[0].end}
+    """Ends of a program with the launches in the same log: where a writer's first line comes again before any of
+    them, it is no start."""
+    again = [e for e in own if e.kind == "anew" and e.fields.get("first")]
+    raised = [*_ends_of_programs(own, ended, logged=any(e.fields.get("alone") for e in again))] if again else []
+    usual = {(e.rank, e.fields.get("writer")) for e in again if raised and e.end < raised[0].end}
     starts = [e.end for e in again if (e.rank, e.fields.get("writer")) not in usual]
     yield from ((e.end, starts) for e in raised)
+
+
+def _ends_of_programs(own: Sequence[Event], ended: Set[str], logged: bool) -> Iterator[Event]:
+    """Tracebacks that were not caught, or that a logger wrote, and a shell's reports of a process that a signal ended."""
+    shells = set() if any(map(_of_a_rank, own)) else ended
+    for e in own:
+        if _ended_a_program(e) or e.pattern in shells or (logged and e.fields.get("logged")):
+            yield e
 
 
 def _of_a_rank(e: Event) -> bool:

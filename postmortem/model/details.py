@@ -159,6 +159,7 @@ class Worked(TypedDict, total=False):
     full: bool  # the count reached its total
     since: int  # the line since which the count grew again and again
     first: bool
+    alone: bool  # the first line never came twice in a row
     last: bool
     milestone: bool
     final: tuple[int, str]  # number and text of a writer's last line that is neither a complaint nor a library's

@@ -151,13 +151,18 @@ def table(case: Case, claims: Sequence[Claim]) -> Table:
         own = [e for e in case.by_rank.get(r, ()) if e.kind != "stack" or not _while_dying(e, death, gave_up)]
         rows[r] = _row(r, case.end_of(r), own)
     for c in claims:
-        rank = c.ranks[0] if c.tells("wait") and len(c.ranks) == 1 else case.rank_of(c.event)
+        rank = _writer(case, c)
         if rank in rows and c.accuses and c.speaker != "kernel":
             _add_claim(rows[rank], c)
     if not any(c.tells("wait") for c in claims):
         _drop_counts(rows.values())
     _add_nameless(case, rows)
     return Table(case, claims, rows)
+
+
+def _writer(case: Case, c: Claim) -> int | None:
+    """The rank that a claim is of: where lines of two ranks are mixed, the one that waits is not the line's."""
+    return c.ranks[0] if c.tells("wait") and len(c.ranks) == 1 else case.rank_of(c.event)
 
 
 def _row(rank: int, end: Ending | None, own: Sequence[Event]) -> Row:
