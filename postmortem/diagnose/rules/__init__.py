@@ -11,7 +11,13 @@ from postmortem.diagnose.rules.view import Rule, settle
 
 BEFORE: tuple[tuple[Rule, ...], ...] = (
     (reading.quoted, reading.ignored),
-    (reading.transport, reading.lists_who, reading.abort_of_a_collective, reading.opens_a_message),
+    (
+        reading.transport,
+        reading.raised_again,
+        reading.lists_who,
+        reading.abort_of_a_collective,
+        reading.opens_a_message,
+    ),
     (reading.abort_of_a_gpu_error,),
     (
         survived.went_on,

@@ -10,12 +10,14 @@ from postmortem.diagnose.derive import rank_lists
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.wording import ranks_text
+from postmortem.model import Event
 from postmortem.privacy import cut
 from postmortem.system import forms
 
 _REGEXES = forms.regexes("diagnose/lines")
 ON_A_GPU = ("gpu-fault", "gpu-oom", "gpu-hardware")
 FAR = 40  # lines of a message below its head
+APART = 8  # lines between two tracebacks of a chain
 
 
 def quoted(view: View) -> Iterator[Defeat]:
@@ -41,6 +43,22 @@ def transport(view: View) -> Iterator[Defeat]:
         if topics.is_transport(claim):
             because = f"{topics.exception_class(claim)} reports that a peer or the store did not answer"
             yield Defeat(number, "symptom", because)
+
+
+def raised_again(view: View) -> Iterator[Defeat]:
+    """Of two exceptions of one kind, the second raised while the first was handled, the second ended the program: a
+    download that was tried again another way."""
+    later = {(c.event.where.source, c.event.fields.get("opened")): c for _, c in view.numbered("cause")}
+    for number, claim in view.numbered("cause"):
+        e = claim.event
+        near = (later.get((e.where.source, e.end + n)) for n in range(1, APART)) if e.fields.get("chained") else ()
+        other = next((c for c in near if c is not None and c.pattern.id == claim.pattern.id), None)
+        if other is not None and _differ_in_words(e, other.event):
+            yield Defeat(number, "symptom", f"it was handled, and raised again ({other.event.where})")
+
+
+def _differ_in_words(e: Event, x: Event) -> bool:
+    return e.fields.get("type") == x.fields.get("type") and e.fields.get("message") != x.fields.get("message")
 
 
 def lists_who(view: View) -> Iterator[Defeat]:
