@@ -259,16 +259,18 @@ def _accuses(e: Event, library: Library) -> bool:
 def _fresh(own: Sequence[Event], library: Library) -> Iterator[tuple[int, list[int]]]:
     """The last end before each line at which work begins at step 0 or 1: where the counts of all writers fall without
     having grown since that end (in an epoch's first line they fall, too, whatever ended), or where the first of all
-    steps is (it is behind the reported end of a helper step, too)."""
+    steps is (it is behind the reported end of a helper step, too). A rank that ended and never speaks again began
+    nothing: the others' lines come late through a buffer."""
     first = [*_first_step(own)]
     fell = [e for e in own if e.kind == "anew" and "grew" in e.fields]
+    spoke = {e.rank: e.end for e in sorted(own, key=lambda e: e.end)}
     starts: dict[int, int] = {}
     for e in own:
         if _is_end(e, library):
             behind = _falls(own, fell, e.end)
             if e.pattern not in library.telling("end"):
                 behind.update(first)
-            later = [line for line in behind if line > e.end]
+            later = [line for line in behind if line > e.end and (e.rank is None or line <= spoke.get(e.rank, 0))]
             starts.update({line: max(e.end, starts.get(line, 0)) for line in later})
     yield from ((end, [start]) for start, end in starts.items())
 
