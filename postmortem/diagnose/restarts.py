@@ -257,19 +257,15 @@ def _accuses(e: Event, library: Library) -> bool:
 
 
 def _fresh(own: Sequence[Event], library: Library) -> Iterator[tuple[int, list[int]]]:
-    """The last end before each line at which work begins at step 0 or 1: where the counts of all writers fall without
-    having grown since that end (in an epoch's first line they fall, too, whatever ended), or where the first of all
-    steps is (it is behind the reported end of a helper step, too). A rank that ended and never speaks again began
-    nothing: the others' lines come late through a buffer."""
-    first = [*_first_step(own)]
+    """The last end before each line at which the counts of all writers fall without having grown since that end (in an
+    epoch's first line they fall, too, whatever ended). A rank that ended and never speaks again began nothing: the
+    others' lines come late through a buffer."""
     fell = [e for e in own if e.kind == "anew" and "grew" in e.fields]
     spoke = {e.rank: e.end for e in sorted(own, key=lambda e: e.end)}
     starts: dict[int, int] = {}
     for e in own:
         if _is_end(e, library):
             behind = _falls(own, fell, e.end)
-            if e.pattern not in library.telling("end"):
-                behind.update(first)
             later = [line for line in behind if line > e.end and (e.rank is None or line <= spoke.get(e.rank, 0))]
             starts.update({line: max(e.end, starts.get(line, 0)) for line in later})
     yield from ((end, [start]) for start, end in starts.items())
@@ -279,17 +275,6 @@ def _falls(own: Sequence[Event], fell: Sequence[Event], end: int) -> set[int]:
     """The lines at which the counts of all writers fall behind an end, without having grown since."""
     falls = [x for x in fell if (x.fields["grew"] or 0) < end < x.end]
     return {x.end for x in falls} if _all_begin(own, falls, end) else set()
-
-
-def _first_step(own: Sequence[Event]) -> Iterator[int]:
-    """The line of the first of all steps, if it is 0 or 1 and its writer made further ones."""
-    counted = [e for e in own if e.kind == "progress" and e.fields.get("step") is not None]
-    writers = ((e.rank, e.fields.get("writer"), e.fields.get("local_rank")) for e in counted)
-    steps = grouped(zip(writers, ((e.end, e.fields["step"]) for e in counted), strict=True))
-    firsts = ((min(seen), max(step for _, step in seen)) for seen in steps.values())
-    (line, step), last = min(firsts, default=((0, 0), 0))
-    if step <= 1 < last:
-        yield line
 
 
 def _is_end(e: Event, library: Library) -> bool:

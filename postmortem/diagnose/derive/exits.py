@@ -233,10 +233,16 @@ def told(case: Case, claims: Sequence[Claim]) -> list[Claim]:
 def _of_report(case: Case, c: Claim, end: Ending, claims: Sequence[Claim]) -> list[Claim]:
     kind = end.kind if end.kind in PATTERNS else "own"
     event = c.event._replace(fields={**c.event.fields, "exitcode": end.code})
-    if kind == "own" and not c.ranks and not c.event.fields.get("host"):
-        c = replace(c, hosts=())  # a command that exits by itself accuses no host
+    if (kind == "own" and not c.ranks and not c.event.fields.get("host")) or _to_all(case, end, claims):
+        c = replace(c, ranks=(), hosts=())  # a command that exits by itself accuses no host, a signal to all no rank
     found = _as(case, PATTERNS[kind], c, event, f"{c.event.where} reports {end}")
     return [_with_error(case, x, claims) if kind == "own" else x for x in found]
+
+
+def _to_all(case: Case, end: Ending, claims: Sequence[Claim]) -> bool:
+    """Whether one signal ended all ranks: a scheduler (sbatch --signal) or a person sent it to the whole job."""
+    same = {rank for rank, other in told_of(claims).items() if (other.kind, other.signal) == (end.kind, end.signal)}
+    return end.kind in ("stop", "kill") and len(same) > 1 and same >= set(case.registry.ranks)
 
 
 def _reported_ends(claims: Sequence[Claim]) -> list[tuple[Claim, Ending]]:
