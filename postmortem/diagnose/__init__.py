@@ -140,16 +140,28 @@ def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: L
         again = only.outcome == "incident" and _finished_after_death(only.case)
         return replace(only, job=name, folder=name, outcome="recovered" if again else only.outcome)
     each = [solve(part, sources, library, n) for n, part in parts.items()]
-    failing, last = [s for s in each if s.outcome != "healthy"], each[-1]
+    last = each[-1]
+    failing = _that_count([s for s in each if s.outcome != "healthy"], last)
     chosen = _that_ended_it(failing, last) if failing else last
-    good = last.outcome == "healthy" or (last.root is None and outcome.only_lacks(last.case, last.claims))
-    recovered = bool(failing) and good and _went_well([s.case for s in each])
+    recovered = bool(failing) and _is_good(last) and _went_well([s.case for s in each])
     if recovered:
         chosen.case.note(
             f"attempt {last.case.attempt} finished normally, so the job recovered from attempt {chosen.case.attempt}"
         )
     end = "recovered" if recovered else chosen.outcome
     return replace(chosen, outcome=end, job=name, folder=name, each=tuple(each), times=_times(chosen, each))
+
+
+def _is_good(last: Solution) -> bool:
+    return last.outcome == "healthy" or (last.root is None and outcome.only_lacks(last.case, last.claims))
+
+
+def _that_count(failing: Sequence[Solution], last: Solution) -> Sequence[Solution]:
+    """The attempts that failed; none where somebody started the script again, and the last run is well."""
+    if last.outcome != "healthy" or not _started_by_hand(failing, last):
+        return failing
+    last.case.note("somebody started the script again after a failure; the verdict is about the last run")
+    return ()
 
 
 def _times(chosen: Solution, others: Iterable[Solution]) -> Mapping[Line, Moment]:
@@ -173,15 +185,19 @@ def _finished_after_death(case: Case) -> bool:
     return True
 
 
+def _started_by_hand(failing: Sequence[Solution], last: Solution) -> bool:
+    """Whether somebody started the script again: it prints its opening line, and no launcher reported a death."""
+    again = any(e.fields.get("first") and e.raw_time for e in last.case.of_kind("anew"))
+    return again and not any(s.case.telling("death") for s in failing)
+
+
 def _begun_anew(failing: Sequence[Solution], last: Solution) -> bool:
-    """Whether somebody started the script again, or the runs before the last were stopped from outside, and the last
-    began without a failure of its own."""
+    """Whether the runs before the last were stopped from outside, or somebody started the last, and it began without a
+    failure of its own."""
     before = [s for s in failing if s is not last]
     stopped = all(s.root is not None and s.root.pattern.category == "external-signal" for s in before)
-    started = any(e.fields.get("first") and e.raw_time for e in last.case.of_kind("anew"))
-    by_hand = started and not any(s.case.telling("death") for s in before)
     silent = last.outcome == "undetermined" and last.root is None and not outcome.failed(last.case, last.claims)
-    return silent and bool(before) and (stopped or by_hand)
+    return silent and bool(before) and (stopped or _started_by_hand(before, last))
 
 
 def _that_ended_it(failing: Sequence[Solution], last: Solution) -> Solution:

@@ -132,11 +132,11 @@ def _ends_a_run(e: Event, ended: Set[str]) -> bool:
 def _ends(ends: Ends, blocks: Sequence[int]) -> list[int]:
     """The last line of each attempt that ends: what ranks and the launcher still print belongs to it, up to the next
     start. An end without a start behind it is the last attempt's."""
-    cuts = set()
+    cuts, blocks = set(), sorted(blocks)
     for end, starts in ends:
         start = min((line for line in starts if line > end), default=0)
         if start:
-            cuts.add(max([end, *(b for b in blocks if end <= b < start)]))
+            cuts.add(max([end, *blocks[: bisect_left(blocks, start)][-1:]]))
     return sorted(cuts)
 
 
