@@ -7,7 +7,8 @@ PostmortemError
 ├── PatternError       a pattern file is wrong; names file and line   exit 2
 ├── ReplayError        a replay could not be done here                exit 7
 ├── CollectError       an archive is incomplete                       exit 8
-└── HistoryError       the history cannot be read or written          exit 9
+├── HistoryError       the history cannot be read or written          exit 9
+└── TicketError        a ticket could not be written                  exit 14
 
 Each error has one sentence for the user and, where there is one, the next step. The command line catches the root
 of the tree once; nothing else in the package prints an error or exits.
@@ -69,6 +70,12 @@ class HistoryError(PostmortemError):
     """The history cannot be read or written: it is down, locked, too new, or not there."""
 
     exit_code = 9
+
+
+class TicketError(PostmortemError):
+    """A ticket could not be written: its tracker refused, redirected, or did not answer."""
+
+    exit_code = 14
 
 
 def refusal(error: BaseException) -> PostmortemError | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from importlib.util import find_spec
@@ -62,7 +61,11 @@ Notify = Annotated[
     list[str] | None,
     _fleet(metavar="URL|@FILE", help="Notify a chat, a pager or a webhook unless the run is healthy; repeatable."),
 ]
-ReportUrl = Annotated[str, _fleet(metavar="URL", help="With --notify: address of the report.")]
+Ticket = Annotated[
+    str, _fleet(metavar="URL", help="Attach the report to this issue and comment on it; a later run replaces both.")
+]
+DryRun = Annotated[bool, _fleet("--dry-run", help="With --notify and --ticket: print what would be sent.")]
+ReportUrl = Annotated[str, _fleet(metavar="URL", help="With --notify and --ticket: address of the report.")]
 Open = Annotated[bool, _output("--open", help="Open the HTML report in a browser.")]
 Verbose = Annotated[bool, _output("--verbose", "-v", help="Explain the verdict.")]
 
@@ -90,7 +93,9 @@ def analyze(
     strict: Strict = False,
     exit_code: ExitCode = False,
     notify: Notify = None,
+    ticket: Ticket = "",
     report_url: ReportUrl = "",
+    dry_run: DryRun = False,
     open_: Open = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
@@ -101,7 +106,11 @@ def analyze(
     for option, value in (("--job", job), ("--job-name", job_name)):
         if value == "":
             raise UsageError(f"{option} is empty", "omit it, or check the variable that it was filled from")
-    _check_fleet(history, notify or (), report_url)
+    fleet = writing.Fleet(notify or (), ticket, report_url, dry_run)
+    writing.check_history(history)
+    writing.check_fleet(fleet)
+    if ticket and no_redact:
+        raise UsageError("--no-redact and --ticket cannot be combined", "omit --no-redact: a ticket has many readers")
     chosen: dict[str, Any] = {
         "job": job,
         "job_name": job_name or (None if anonymise or anonymise_map else folder_of(paths)),
@@ -128,7 +137,12 @@ def analyze(
     try:
         writing.write(incident, wanted, brief, verbose, quiet)
     finally:  # also after a failed write, such as a full disk
-        writing.notify(incident, notify or (), report_url)
+        writing.notify(incident, fleet, next(iter(pages), None))
+    if ticket:
+        from postmortem import report
+
+        page = pages[0].read_bytes() if pages else str(report.render(incident, "html")).encode()
+        writing.ticket(incident, fleet, page, quiet)
     if open_:
         output.browse(pages[0])
     if incident.interrupted:
@@ -145,22 +159,6 @@ def _python(executable: str) -> str:
     if not path.is_file():
         raise UsageError(f"--executable {executable}: no such file", "name the Python that the job ran with")
     return str(path)
-
-
-def _check_fleet(history: str | None, given: Sequence[str], report_url: str) -> None:
-    """Raise UsageError for addresses that are none; one of --notify is not quoted, since it may be a secret."""
-    writing.check_history(history)
-    if given:
-        from postmortem.fleet import notify
-
-        try:
-            for address in notify.addresses(given):
-                notify.target(address)
-        except notify.Unsent as error:
-            hint = "use https://…, slack+https://…, teams+https://…, pagerduty+https://…, or @FILE with one a line"
-            raise UsageError(f"--notify: {error}", hint) from None
-    if report_url and not report_url.startswith(("https://", "http://")):
-        raise UsageError(f"--report-url {report_url} is not an address", "write the https:// address of the report")
 
 
 def _check(

@@ -19,6 +19,7 @@ EXAMPLES = {
 COMMANDS = {
     "analyze": "read logs, name what failed first and why, and write a report",
     "run": "run a job unchanged, keep evidence of a failure, and analyze it",
+    "attach": "attach a report to a ticket: the page, and a comment with the verdict",
     "watch": "follow the logs of a running job and report a hang while it lasts",
     "collect": "save short-lived evidence of a host (stacks, counters, kernel log, GPUs) in one archive",
     "diff": "compare two runs: versions, settings, world, steps, first lines, verdict",
@@ -34,6 +35,7 @@ COMMANDS = {
 ENVIRONMENT = {
     "POSTMORTEM_DEBUG=1": "print tracebacks of internal errors",
     "POSTMORTEM_NOTIFY=URL": "default of --notify of analyze, which keeps it out of the process list",
+    "POSTMORTEM_TICKET_TOKEN=TOKEN": "credentials of --ticket and attach: a token, or USER:PASSWORD",
     "POSTMORTEM_HISTORY=FILE|URL": "default of --history",
     "POSTMORTEM_PATTERNS=DIR:DIR": "default of --patterns",
 }
@@ -49,6 +51,7 @@ EXIT_CODES = {
     "9": "history: the store is down, locked, too new or missing (a warning in analyze --history)",
     "10, 11, 12": "analyze --exit-code: incident, undetermined, recovered; watch: 10, a hang",
     "13": "diff --exit-code: the runs differ in something that matters",
+    "14": "analyze --ticket, attach: the ticket was not written; the report was",
     "130": "interrupted",
 }
 
@@ -56,7 +59,7 @@ EXIT_CODES = {
 def text() -> str:
     """Return the overview for a terminal."""
     examples = [f"  {line:45}  {meaning}".rstrip() for line, meaning in EXAMPLES.items()]
-    tables = {"commands": (COMMANDS, 12), "environment": (ENVIRONMENT, 29), "exit codes": (EXIT_CODES, 12)}
+    tables = {"commands": (COMMANDS, 12), "environment": (ENVIRONMENT, 31), "exit codes": (EXIT_CODES, 12)}
     lines = ["usage: postmortem COMMAND ...", "", DESCRIPTION, "", *examples]
     for title, (rows, width) in tables.items():
         lines += ["", f"{title}:", *(f"  {name:{width}}{meaning}" for name, meaning in rows.items())]

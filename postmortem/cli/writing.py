@@ -18,6 +18,7 @@ from postmortem.system.arguments import HISTORY, NOTIFY
 
 if TYPE_CHECKING:
     from postmortem.analyze import Incident
+    from postmortem.report import view
 
 DEFAULT_REPORT = "postmortem-report.html"
 STANDARD = "-"
@@ -125,12 +126,53 @@ def write(incident: Incident, chosen: Sequence[Target], brief: bool, verbose: bo
         raise failed[0]
 
 
-def notify(incident: Incident, given: Sequence[str], link: str) -> None:
-    """Send the notifications, if there are any: most runs have none, and import nothing for it."""
-    if given or os.environ.get(NOTIFY):
+class Fleet(NamedTuple):
+    """Who is notified of an incident, on which ticket it is written, and the address of its report."""
+
+    notify: Sequence[str] = ()
+    ticket: str = ""
+    report_url: str = ""
+    dry_run: bool = False
+
+
+def check_fleet(to: Fleet) -> None:
+    """Raise UsageError for addresses that are none; one of --notify is not quoted, since it may be a secret."""
+    if to.notify:
         from postmortem.fleet import notify
 
-        notify.send(incident, given, link)
+        notify.check(to.notify)
+    if to.ticket:
+        from postmortem.fleet.tickets import trackers
+
+        found = trackers.ticket(to.ticket)
+        if not to.dry_run:
+            trackers.login(found)
+    if to.report_url and not to.report_url.startswith(("https://", "http://")):
+        raise UsageError(f"--report-url {to.report_url} is not an address", "write the https:// address of the report")
+    if to.dry_run and not (to.ticket or to.notify or os.environ.get(NOTIFY)):
+        raise UsageError("--dry-run is for --notify and --ticket", "name one of them, or omit it")
+
+
+def notify(incident: Incident, to: Fleet, page: Path | None) -> None:
+    """Send the notifications, if there are any: most runs have none, and import nothing for it."""
+    if to.notify or os.environ.get(NOTIFY):
+        from postmortem.fleet import notify
+
+        notify.send(incident, to.notify, to.report_url, page, to.dry_run)
+
+
+def ticket(incident: view.Incident, to: Fleet, page: bytes, quiet: bool) -> None:
+    """Write the verdict on the ticket, with the page attached. Raise TicketError."""
+    from postmortem.fleet.tickets import posting, trackers
+
+    found = trackers.ticket(to.ticket)
+    log = posting.brief(found, incident)
+    if to.dry_run:
+        output.say("\n".join(("nothing is sent; this would be:", *posting.plan(found, page, log, to.report_url))))
+        return
+    done = posting.post(found, trackers.login(found), page, log, to.report_url)
+    if not quiet:
+        output.say(f"  ticket   {done}")
 
 
 def _made(incident: Incident, form: Format, brief: bool) -> str | bytes:

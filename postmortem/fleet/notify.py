@@ -1,49 +1,51 @@
-"""The verdict -> a chat, a pager or a webhook: short, with a link, and without delaying the job.
+"""The verdict -> a chat, a mailbox, a pager or a webhook: short, with a link, and without delaying the job.
 
-    slack+https://chat.example/hooks/…   ->   {"text": "*Rank 3 on node-b was killed …*\\nincident · …"}
+    https://hooks.slack.com/services/…   ->   Rank 3 on node-b was killed …\\nincident · host-oom · …
 
-An address is its own password: no message and no error text of ours has it. Only the brief document has lines of
-logs, and no message has a secret.
+Apprise knows the services. PagerDuty and plain webhooks are ours: one alert per failure, a message that may have
+arrived is not sent again. An address is its own password: no message and no error text of ours has it. Only the brief
+document, and the page in a mail, have lines of logs, and no message has a secret.
 """
 
 from __future__ import annotations
 
 import base64
-import errno
 import hashlib
-import html
+import importlib
+import io
 import json
+import logging
 import os
+import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, quote, unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 
+from postmortem.errors import UsageError
+from postmortem.fleet.exchange import Unsent, answer, why
 from postmortem.system import output
 from postmortem.system.arguments import NOTIFY
 
 if TYPE_CHECKING:
-    from urllib.request import OpenerDirector, Request
-
     from postmortem.analyze import Incident
 
 SECONDS = 5.0  # of one try
 PAUSES = (0.5, 1.5)  # seconds before the second and the third try
-NOT_NOW = (408, 429, 503)  # the server has not taken the message
 MOST = 8  # addresses
 SETTINGS = 1 << 16  # bytes of a file of addresses
 SUMMARY, KEY = 1024, 255  # characters that PagerDuty accepts
-HOSTS = {  # ends of host names
-    "slack": ("hooks.slack.com", "hooks.slack-gov.com"),
-    "teams": ("webhook.office.com", "logic.azure.com", "api.powerplatform.com"),
-    "pagerduty": ("events.pagerduty.com", "events.eu.pagerduty.com"),
-}
-KINDS = (*HOSTS, "webhook")
+PAGERDUTY = ("events.pagerduty.com", "events.eu.pagerduty.com")
+KINDS = ("pagerduty", "webhook")
+# ends of host names whose https:// addresses are Apprise's, so that they do not become plain webhooks without it
+CHATS = re.compile(r"(?:.*\.)?(?:slack\.com|slack-gov\.com|office\.com|azure\.com|powerplatform\.com|discord\.com)")
 _SEVERITY = {"incident": "critical", "undetermined": "error", "recovered": "warning"}
-_SAFE = ":/?#[]@!$&'()*+,;=%~"  # characters of an address
+# In quoted text no service may see a mention, a command, or a link with another text; Apprise restores Slack's own.
+_INERT = str.maketrans({"<": "\u2039", ">": "\u203a", "@": "@\u200b", "!": "!\u200b", "]": "]\u200b"})
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -54,14 +56,17 @@ class Target:
     url: str
     key: str = ""  # of PagerDuty
     login: str = ""  # value of the header Authorization
+    service: Any = None  # of Apprise
 
 
-class Unsent(Exception):
-    """Why nothing was sent, without the address; `again`: another try may succeed; `arrived`: it may have arrived."""
-
-    def __init__(self, why: str, again: bool = False, arrived: bool = False) -> None:
-        super().__init__(why)
-        self.again, self.arrived = again, arrived
+def check(given: Sequence[str]) -> None:
+    """Raise UsageError for an address that is none; it is not quoted, since it may be a secret."""
+    try:
+        for address in addresses(given):
+            target(address)
+    except Unsent as error:
+        hint = "use https://…, pagerduty+https://…, one of Apprise (mailto://…, slack://…), or @FILE with one a line"
+        raise UsageError(f"--notify: {error}", hint) from None
 
 
 def addresses(given: Sequence[str], environ: Mapping[str, str] = os.environ) -> list[str]:
@@ -92,9 +97,13 @@ def target(address: str) -> Target:
         host, port = parts.hostname or "", parts.port
     except ValueError:
         raise Unsent("the address is not valid") from None
+    kind = kind or ("pagerduty" if host in PAGERDUTY else "")
+    if not kind and (found := _of_apprise(address, parts.scheme, host)):
+        return found
     if parts.scheme not in ("http", "https") or not host or _printable(url) != url:
-        raise Unsent("the address must be http:// or https://, or have one of " + ", ".join(KINDS) + " + it")
-    kind = kind or next((name for name, ends in HOSTS.items() if _belongs(host, name, ends)), "webhook")
+        raise Unsent(
+            "the address must be one of Apprise, http:// or https://, or have pagerduty+ or webhook+ before it"
+        )
     key, query = "", parts.query
     if kind == "pagerduty":
         key, query = parse_qs(query).get("routing_key", [""])[0], ""
@@ -105,16 +114,28 @@ def target(address: str) -> Target:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         login = "Basic " + base64.b64encode(pair.encode()).decode()
     place = (f"[{host}]" if ":" in host else host) + (f":{port}" if port is not None else "")
-    return Target(kind, urlunsplit((parts.scheme, place, parts.path or "/", query, "")), key, login)
+    return Target(kind or "webhook", urlunsplit((parts.scheme, place, parts.path or "/", query, "")), key, login)
+
+
+def _of_apprise(address: str, scheme: str, host: str) -> Target | None:
+    """Return a target of one of Apprise's services; None for an address that it does not know. Raise Unsent."""
+    try:
+        apprise: Any = importlib.import_module("apprise")
+    except ImportError:
+        if scheme in ("http", "https", "") and not CHATS.fullmatch(host):
+            return None
+        raise Unsent("this address needs Apprise: pip install 'torch-postmortem[notify]'") from None
+    logging.getLogger("apprise").propagate = False  # its messages quote addresses
+    asset = apprise.AppriseAsset(
+        app_id="postmortem", app_desc="", app_url="", image_url_mask="", http_redirects=False, async_mode=False
+    )
+    service = apprise.Apprise.instantiate(address, asset=asset, suppress_exceptions=True)
+    return service and Target(str(service.service_name).lower(), address, service=service)
 
 
 def _printable(address: str) -> str:
     """Return an address without blanks, line ends, and characters that are not ASCII."""
     return "".join(char for char in address if "!" <= char <= "~")
-
-
-def _belongs(host: str, kind: str, ends: tuple[str, ...]) -> bool:
-    return host in ends or (kind == "teams" and host.endswith(tuple(f".{end}" for end in ends)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,26 +189,7 @@ def message(incident: Incident, link: str = "") -> Message:
     return Message(json.loads(render_brief(incident)), _printable(link), incident.document["job"].get("id"))
 
 
-def slack(message: Message, _: Target) -> object:
-    """Return short text in Slack's markup, in which quoted text is inert."""
-    headline, *rest = (html.escape(line, quote=False).replace("@", "@\u200b") for line in message.lines)
-    link = f"<{quote(message.link, safe=_SAFE)}|Report>" if message.has_link else message.link
-    return {"text": "\n".join(filter(None, [f"*{headline}*", *rest, link])), "unfurl_links": False}
-
-
-def teams(message: Message, _: Target) -> object:
-    """Return a card of plain text runs: a TextBlock would read Markdown, and so links, in quoted text."""
-    runs: list[dict[str, str]] = [{"type": "TextRun", "text": line} for line in message.lines]
-    runs[0]["weight"] = "bolder"
-    rows = [{"type": "RichTextBlock", "inlines": [run]} for run in runs]
-    card: dict[str, object] = {"type": "AdaptiveCard", "version": "1.4", "body": rows}
-    if message.has_link:
-        card["actions"] = [{"type": "Action.OpenUrl", "title": "Report", "url": message.link}]
-    attachment = {"contentType": "application/vnd.microsoft.card.adaptive", "content": card}
-    return {"type": "message", "attachments": [attachment]}
-
-
-def pagerduty(message: Message, to: Target) -> object:
+def pagerduty(message: Message, to: Target) -> dict[str, object]:
     """Return an event of version 2. One failure of one job is one alert, however often it is analyzed."""
     brief = message.brief
     payload = {
@@ -211,34 +213,40 @@ def _digest(words: str) -> str:
     return hashlib.sha256(words.encode("utf-8", "replace")).hexdigest()
 
 
-def webhook(message: Message, _: Target) -> object:
+def webhook(message: Message) -> dict[str, object]:
     """Return the brief document, with the link if it is known."""
     return {**message.brief, **({"report": message.link} if message.link else {})}
 
 
-_BODIES: Mapping[str, Callable[[Message, Target], object]] = {
-    "slack": slack,
-    "teams": teams,
-    "pagerduty": pagerduty,
-    "webhook": webhook,
-}
+def body(message: Message, to: Target) -> dict[str, Any]:
+    """Return what a server is sent: the JSON of ours, or title and text for Apprise."""
+    if to.kind in KINDS:
+        return pagerduty(message, to) if to.kind == "pagerduty" else webhook(message)
+    title, *rest = (line.translate(_INERT) for line in message.lines)
+    return {"title": title, "body": "\n".join([*rest, message.link] if message.has_link else rest)}
 
 
-def send(incident: Incident, given: Sequence[str], link: str = "") -> None:
-    """Notify of a job that did not go well, within 15 s. Raise nothing; report failures on standard error."""
+def send(
+    incident: Incident, given: Sequence[str], link: str = "", page: Path | None = None, dry_run: bool = False
+) -> None:
+    """Notify of a job that did not go well, within 15 s; a mail gets the page too. Raise nothing; report failures on
+    standard error. With `dry_run` send nothing, and print what would be sent."""
     try:
         targets = addresses(given)
         if not targets or incident.document["verdict"]["outcome"] == "healthy":
             return
         content = message(incident, link)
     except Exception as error:
-        output.say(f"postmortem: no notification was sent: {_why(error)}")
+        output.say(f"postmortem: no notification was sent: {why(error, SECONDS)}")
         return
+    if incident.as_written:
+        page = None
     # in threads: a look-up of a name has no timeout, and an answer may come byte by byte
     waiting: list[tuple[threading.Thread, list[str]]] = []
     for address in targets:
         results = ["notify: not sent: no answer"]
-        thread = threading.Thread(target=_send_one, args=(address, content, results), daemon=True)
+        work = partial(_send_one, address, content, page, dry_run, results)
+        thread = threading.Thread(target=work, daemon=True)
         thread.start()
         waiting.append((thread, results))
     end = time.monotonic() + SECONDS * (len(PAUSES) + 1)
@@ -248,87 +256,53 @@ def send(incident: Incident, given: Sequence[str], link: str = "") -> None:
             output.say(f"postmortem: {results[-1]}")
 
 
-def _send_one(address: str, content: Message, results: list[str]) -> None:
+def _send_one(address: str, content: Message, page: Path | None, dry_run: bool, results: list[str]) -> None:
     """Send to one address, and add the result: empty on success."""
     kind = "notify"
     try:
         to = target(address)
         kind = f"notify {to.kind}"
         results.append(f"{kind}: not sent: no answer")
-        _deliver(to, json.dumps(_BODIES[to.kind](content, to)).encode())
+        made, page = body(content, to), page if to.kind == "e-mail" else None  # a chat gets no line of the logs
+        if dry_run:
+            shown = {name: value for name, value in made.items() if name != "routing_key"}
+            attached = f"\n  with {page.name} attached" if page else ""
+            results.append(f"{kind}: would send {json.dumps(shown, indent=1, ensure_ascii=False)}{attached}")
+            return
+        if to.service is None:
+            _deliver(to, json.dumps(made).encode())
+        else:
+            _by_apprise(to, made, page)
         results.append("")
     except Exception as error:  # the verdict is written, and the job goes on
-        results.append(f"{kind}: not sent: {_why(error)}")
+        results.append(f"{kind}: not sent: {why(error, SECONDS)}")
+
+
+def _by_apprise(to: Target, made: Mapping[str, str], page: Path | None) -> None:
+    """Send with Apprise. Raise Unsent."""
+    apprise: Any = importlib.import_module("apprise")
+    thread = threading.get_ident()
+    handler = logging.StreamHandler(log := io.StringIO())  # of this target: several are notified at once
+    handler.addFilter(lambda record: record.thread == thread)
+    logging.getLogger("apprise").addHandler(handler)
+    try:
+        attached = apprise.AppriseAttachment(str(page)) if page else None
+        sent = to.service.notify(**made, notify_type="failure", body_format="text", attach=attached)
+    finally:
+        logging.getLogger("apprise").removeHandler(handler)
+    if not sent:
+        status = re.search(r"error=(\d{3})\b", log.getvalue())
+        raise Unsent(f"HTTP {status[1]}" if status else "Apprise could not send it (apprise -vv shows why)")
 
 
 def _deliver(to: Target, body: bytes) -> None:
-    from urllib.request import Request
-
-    headers = {"Content-Type": "application/json", "User-Agent": "postmortem"}
-    headers |= {"Authorization": to.login} if to.login else {}
-    opener = _opener()
+    headers = {"Content-Type": "application/json"} | ({"Authorization": to.login} if to.login else {})
     for pause in (*PAUSES, None):
         try:
-            return _post(opener, Request(to.url, body, headers, method="POST"))
+            answer("POST", to.url, body, headers, SECONDS)
+            return
         except Unsent as error:
             # a message that may have arrived is not sent again, except to PagerDuty, which knows a repeated one
             if pause is None or not error.again or (error.arrived and b'"dedup_key"' not in body):
                 raise
             time.sleep(pause)
-
-
-def _post(opener: OpenerDirector, request: Request) -> None:
-    """Try once. Raise Unsent."""
-    import http.client
-    import socket
-    import ssl
-    from urllib.error import HTTPError, URLError
-
-    try:
-        opener.open(request, timeout=SECONDS).close()
-    except HTTPError as error:
-        error.close()
-        where = ", a redirect that is not followed" if 300 <= error.code < 400 else ""
-        not_now = error.code in NOT_NOW
-        raise Unsent(f"HTTP {error.code}{where}", not_now or error.code >= 500, not not_now) from None
-    except URLError as error:
-        if isinstance(error.reason, ssl.SSLCertVerificationError):
-            raise Unsent("its certificate is not trusted here (SSL_CERT_FILE names others)") from None
-        refused = isinstance(error.reason, (ConnectionRefusedError, socket.gaierror))
-        unreachable = getattr(error.reason, "errno", None) in (errno.EHOSTUNREACH, errno.ENETUNREACH)
-        raise Unsent(_why(error.reason), True, not (refused or unreachable)) from None
-    except (OSError, http.client.HTTPException) as error:
-        raise Unsent(_why(error), not isinstance(error, http.client.InvalidURL), True) from None
-
-
-def _why(error: object) -> str:
-    """Return an error without its text, which may quote an address."""
-    if isinstance(error, Unsent):
-        return str(error)
-    if isinstance(error, TimeoutError):
-        return f"no answer in {SECONDS:.0f} s"
-    if isinstance(error, OSError) and error.errno and error.errno > 0:
-        return os.strerror(error.errno)
-    return type(error).__name__
-
-
-def _opener() -> OpenerDirector:
-    """Return an opener for http and https alone, with the proxies of the environment."""
-    from urllib import request
-
-    class SameServer(request.HTTPRedirectHandler):
-        """Follows a redirect within one server: no other may get the token."""
-
-        def redirect_request(self, req: Request, *answer: Any) -> Request | None:
-            _, code, _, _, newurl = answer
-            if code == 303 or urlsplit(newurl)[:2] != urlsplit(req.full_url)[:2]:
-                return None
-            return request.Request(newurl, req.data, dict(req.header_items()), method="POST")
-
-    opener = request.OpenerDirector()
-    for handler in (
-        request.ProxyHandler, request.HTTPHandler, request.HTTPSHandler, request.HTTPDefaultErrorHandler,
-        SameServer, request.HTTPErrorProcessor,
-    ):  # fmt: skip
-        opener.add_handler(handler())
-    return opener

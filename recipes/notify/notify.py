@@ -3,7 +3,7 @@
 
     postmortem analyze logs --quiet --format json --brief | python3 notify.py grafana
 
-`postmortem analyze logs --notify URL` tells Slack, Teams, PagerDuty and webhooks without this file. Take
+`postmortem analyze logs --notify URL` notifies chats, mail, PagerDuty and webhooks without this file. Take
 it for the others, or to change what is said.
 
     slack       CHAT_WEBHOOK                Slack; also Google Chat and what else takes {"text": …}
