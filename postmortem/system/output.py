@@ -11,6 +11,7 @@ import secrets
 import shutil
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -181,20 +182,30 @@ def progress_bar(quiet: bool = False) -> Iterator[Progress | None]:
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    speed = (DownloadColumn(binary_units=True), TransferSpeedColumn(), TimeRemainingColumn())
-    columns = (TextColumn("reading"), BarColumn(BAR), *speed, TextColumn("{task.description}"))
+    columns = (TextColumn("reading"), BarColumn(BAR), TextColumn("{task.fields[size]}"), TimeRemainingColumn())
     room = max(width() - FIXED, 8)
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None, visible=False)  # until a size is known: no `0/? bytes ?`
+    with Progress(*columns, TextColumn("{task.description}"), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None, visible=False, size="")  # until something is read
+
+        began = time.monotonic()
 
         def show(done: int, total: int, label: str) -> None:
             # a path's end matters more than its start
             end = label if len(label) <= room else f"…{label[1 - room :]}"
-            bar.update(task, completed=done, total=total or None, description=end, visible=True)
+            rate = _size(int(done / max(time.monotonic() - began, 0.1)), 0)
+            shown = f"{_size(done, total)} {rate}/s"
+            bar.update(task, completed=done, total=total or None, description=end, visible=True, size=shown)
 
         yield show
+
+
+def _size(done: int, total: int) -> str:
+    """Return `122.0/655.0 MiB`, and `12.0 MiB` where the total is unknown, as of a pipe."""
+    power = max(0, min(4, ((total or done).bit_length() - 1) // 10))
+    shown = f"{done / 1024**power:.1f}" + (f"/{total / 1024**power:.1f}" if total else "")
+    return f"{shown} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
 
 def browse(target: Path) -> None:

@@ -137,16 +137,20 @@ def execute(
             collected, size = sum(bool(row["file"]) for row in every), target.stat().st_size
             seconds = time.time() - began
             lines.append(f"{target}: {collected} of {len(every)} items, {size:,} bytes, in {seconds:.1f} s")
-            output.say("\n".join(map(line, [*lines, f"  next: postmortem analyze {target}"])))
+            lines += [f"  next: postmortem analyze {target}"] if collected else []
+            output.say("\n".join(map(line, lines)))
     if writer.full:
         lost = f"{len(writer.lost)} items" if writer.lost else "the index"
         raise CollectError(f"{writer.full}: {lost} did not fit into {target}", "name a file on another disk: -o FILE")
+    got = any(row["file"] for row in every)
     if silent := sorted(answer.asked for answer in answers if answer.why):
         some = ", ".join(silent[:4]) + (" …" if len(silent) > 4 else "")
         raise CollectError(
             f"{len(silent)} of {len(answers)} hosts did not answer in full: {some}",
-            "the archive is partial; the table lists the reasons",
+            f"the archive is {'partial' if got else 'empty'}; the table lists the reasons",
         )
+    if not got:
+        raise CollectError(f"nothing was collected; {target} is empty", "the table lists the reasons")
 
 
 def _create(target: Path) -> Archive:

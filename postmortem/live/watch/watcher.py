@@ -31,7 +31,6 @@ from postmortem.live.watch.follow import Follower
 from postmortem.live.watch.local_ranks import LocalRanks
 from postmortem.live.watch.rhythm import Judge, Rhythm, Settings
 from postmortem.live.watch.screen import Screen, span
-from postmortem.report.text import plural
 
 HANG = 10  # the exit code of `analyze --exit-code` for an incident
 FOLDER = "postmortem-watch"
@@ -177,19 +176,27 @@ class Watch:
     def _show(self, now: float) -> None:
         judge = self.judge
         quiet, patience = now - judge.last, judge.patience()
+        activity = judge.activity.why if judge.activity else "its ranks work"
         state = {
-            "moving": f"moving, {span(quiet)} since the last progress",
-            "quiet": f"quiet for {span(quiet)}, longer than {span(patience)}: looking",
-            "alive": f"quiet for {span(quiet)}, but {judge.activity.why if judge.activity else 'alive'}",
-            "still": f"HANGS for {span(quiet)}",
+            "moving": f"The job moves: the last progress was {span(quiet)} ago.",
+            "quiet": f"The job has been quiet for {span(quiet)}, longer than {span(patience)}; its ranks are examined.",
+            "alive": f"The job has been quiet for {span(quiet)}, but {activity}.",
+            "still": f"The job HANGS: no progress for {span(quiet)}.",
         }[judge.state]
-        phase = f", {judge.phase}" if judge.phase else ""
-        here = f"{plural(len(self.local.found), 'rank')} on this host"
+        phase = f" Phase: {judge.phase}." if judge.phase else ""
+        here = f"Ranks on this host: {len(self.local.found)}."
         rows = list(self.board.rows.values())
-        if self.local.several and not self.local.found:
-            here = "several jobs on this host: name one with --job"
+        if not rows and not self.local.found:
+            state, phase, here = (
+                f"There are no log lines in {', '.join(self.paths)} yet.",
+                "",
+                "No rank is on this host.",
+            )
+        elif self.local.several and not self.local.found:
+            here = "Several jobs are on this host: name one with --job."
         elif not self.local.found and any(has_error(gist(row.line)) for row in rows):
-            here = f"no processes here, and the last lines are errors; run: postmortem analyze {shlex.join(self.paths)}"
+            again = f"postmortem analyze {shlex.join(self.paths)}"
+            here = f"None of its processes is on this host, and the last lines are errors; run: {again}"
         facts: dict[str, Any] = {
             "state": judge.state,
             "phase": judge.phase or None,
@@ -197,7 +204,7 @@ class Watch:
             "patience_s": round(patience, 1),
             "ranks_here": len(self.local.found),
         }
-        self.screen.show_round(rows, now, f"{state}{phase} ({here})", facts, force=self.options.once)
+        self.screen.show_round(rows, now, f"{state}{phase} {here}", facts, force=self.options.once)
 
     def _hang(self, now: float) -> bool:
         """Save the state of the ranks, and show the verdict of `analyze`. Return whether it is a failure."""
