@@ -17,6 +17,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
@@ -171,6 +172,23 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [sys.executable, "-m", "pip", "wheel", "--quiet", *alone, "--wheel-dir", folder, ROOT], check=True, timeout=300
     )
     return next(folder.glob("torch_postmortem-*.whl"))
+
+
+@pytest.fixture(scope="session")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a fresh environment with the wheel alone and links to the third-party packages of this one."""
+    home = tmp_path_factory.mktemp("elsewhere")
+    python("-m", "venv", "--without-pip", home / "venv", check=True)
+    program = home / "venv" / "bin" / "python"
+    python("-m", "pip", "--python", program, "install", "--quiet", "--no-deps", wheel, check=True)
+    site = next((home / "venv" / "lib").glob("python*/site-packages"))
+    linked = site / "linked"
+    linked.mkdir()
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if "postmortem" not in entry.name and not entry.name.startswith("__"):
+            (linked / entry.name).symlink_to(entry)
+    (site / "linked.pth").write_text(f"{linked}\n")
+    return home
 
 
 SCREENS = ((1280, "light"), (400, "dark"), (1280, "dark"), (400, "light"))  # width and color scheme

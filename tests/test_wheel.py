@@ -4,33 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sysconfig
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from conftest import ROOT, SAMPLES
-from conftest import python as this
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a fresh environment with the wheel alone and links to the third-party packages of this one."""
-    home = tmp_path_factory.mktemp("elsewhere")
-    this("-m", "venv", "--without-pip", home / "venv", check=True)
-    python = home / "venv" / "bin" / "python"
-    this("-m", "pip", "--python", python, "install", "--quiet", "--no-deps", wheel, check=True)
-    site = next((home / "venv" / "lib").glob("python*/site-packages"))
-    linked = site / "linked"
-    linked.mkdir()
-    for entry in Path(sysconfig.get_path("purelib")).iterdir():
-        if "postmortem" not in entry.name and not entry.name.startswith("__"):
-            (linked / entry.name).symlink_to(entry)
-    (site / "linked.pth").write_text(f"{linked}\n")
-    return home
 
 
 def run(home: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
