@@ -29,9 +29,10 @@ def attach(
     from postmortem.replay import documents
 
     to = writing.Fleet((), ticket, report_url, dry_run)
-    writing.check_fleet(to)
+    writing.check_fleet(to._replace(dry_run=True))  # the addresses; the credentials are asked for last
     document = documents.read(report)
     page = report.read_bytes()
+    writing.check_fleet(to)
     if page.lstrip().startswith(b"{"):
         raise UsageError(f"{report} is JSON, and a ticket gets the page", "give the HTML report")
     writing.ticket(SimpleNamespace(document=document, timeline=None), to, page, quiet)

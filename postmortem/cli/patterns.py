@@ -51,12 +51,13 @@ def lint(ids: PatternIds = None, folders: PatternFolders = None) -> int:
 @app.command()
 def test(ids: PatternIds = None, folders: PatternFolders = None) -> int:
     """Run every example through the scanner and parsers. Exit 1 if one does not match as its file states."""
+    from postmortem.report.text import plural
     from postmortem.workshop import trial
 
     count, failures = trial.run(tuple(folders or ()), tuple(ids or ()))
     for failure in failures:
         output.data(failure)
-    output.say(f"{count} examples, {len(failures)} wrong")
+    output.say(f"{plural(count, 'example')}, {plural(len(failures), 'problem')}")
     return 1 if failures else 0
 
 

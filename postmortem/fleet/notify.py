@@ -41,6 +41,7 @@ SETTINGS = 1 << 16  # bytes of a file of addresses
 SUMMARY, KEY = 1024, 255  # characters that PagerDuty accepts
 PAGERDUTY = ("events.pagerduty.com", "events.eu.pagerduty.com")
 KINDS = ("pagerduty", "webhook")
+INSTALL = "pip install 'torch-postmortem[notify]'"
 # ends of host names whose https:// addresses are Apprise's, so that they do not become plain webhooks without it
 CHATS = re.compile(r"(?:.*\.)?(?:slack\.com|slack-gov\.com|office\.com|azure\.com|powerplatform\.com|discord\.com)")
 _SEVERITY = {"incident": "critical", "undetermined": "error", "recovered": "warning"}
@@ -65,6 +66,8 @@ def check(given: Sequence[str]) -> None:
         for address in addresses(given):
             target(address)
     except Unsent as error:
+        if str(error).endswith(INSTALL):
+            raise UsageError("--notify: this address needs Apprise", INSTALL) from None
         hint = "use https://…, pagerduty+https://…, one of Apprise (mailto://…, slack://…), or @FILE with one a line"
         raise UsageError(f"--notify: {error}", hint) from None
 
@@ -124,7 +127,7 @@ def _of_apprise(address: str, scheme: str, host: str) -> Target | None:
     except ImportError:
         if scheme in ("http", "https", "") and not CHATS.fullmatch(host):
             return None
-        raise Unsent("this address needs Apprise: pip install 'torch-postmortem[notify]'") from None
+        raise Unsent(f"this address needs Apprise; {INSTALL}") from None
     logging.getLogger("apprise").propagate = False  # its messages quote addresses
     asset = apprise.AppriseAsset(
         app_id="postmortem", app_desc="", app_url="", image_url_mask="", http_redirects=False, async_mode=False

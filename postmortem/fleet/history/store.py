@@ -33,9 +33,7 @@ try:
 
     from postmortem.fleet.history.schema import HEAD, KNOWN, incidents, involved, notes
 except ImportError:
-    raise HistoryError(
-        "a history needs SQLAlchemy", "pip install 'torch-postmortem[history]', or omit --history"
-    ) from None
+    raise HistoryError("a history needs SQLAlchemy", "pip install 'torch-postmortem[history]'") from None
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine

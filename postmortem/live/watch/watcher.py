@@ -184,6 +184,8 @@ class Watch:
             "still": f"The job HANGS: no progress for {span(quiet)}.",
         }[judge.state]
         phase = f" Phase: {judge.phase}." if judge.phase else ""
+        if judge.phase == board.END and judge.state != "still":
+            state, phase = f"The job reports that it is done; its last progress was {span(quiet)} ago.", ""
         here = f"Ranks on this host: {len(self.local.found)}."
         rows = list(self.board.rows.values())
         if not rows and not self.local.found:
