@@ -27,6 +27,7 @@ from packed import tar_of
 from conftest import SAMPLES, Command, needs, python, table
 from postmortem import analyze
 from postmortem.cli import app as cli
+from postmortem.cli import overview
 from postmortem.cli.analyze import code as exit_code
 from postmortem.cli.app import run
 from postmortem.cli.writing import Format, targets
@@ -232,12 +233,26 @@ def test_refusal_of_the_system_is_no_internal_error(
         assert "refused.html: Permission denied" in done.stderr and "our own" not in done.stderr
 
 
+def test_help_of_80_columns_cuts_no_option(in_process: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--anonymize` with its British spelling was `--anonymise,--an…`."""
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in overview.COMMANDS:
+        shown = in_process(name, "--help").stdout
+        parameters = getattr(cli.root().get_command(None, name), "params", ())
+        assert not [o for p in parameters for o in p.opts if o.startswith("--") and not re.search(rf"{o}\b", shown)], (
+            name
+        )
+
+
 def test_progress_fits_a_terminal_of_80_columns_and_shows_the_end_of_a_long_path() -> None:
-    """A path of 100 characters pushed the bar, the speed and the rest of the path out of the line."""
+    """A path of 100 characters pushed the bar, the speed and the rest of the path out of the line. Of a pipe the size is
+    unknown."""
     script = (
         "import time\nfrom postmortem.system import output\n"
         "with output.progress_bar() as show:\n"
         "    show(122 << 20, 655 << 20, 'node-0112/' * 12 + 'attempt_0/7/stderr.log')\n"
+        "    time.sleep(0.4)\n"
+        "    show(12 << 20, 0, 'stdin')\n"
         "    time.sleep(0.4)\n"
     )
     ours, theirs = pty.openpty()
@@ -251,6 +266,7 @@ def test_progress_fits_a_terminal_of_80_columns_and_shows_the_end_of_a_long_path
     lines = [line for line in re.split(r"[\r\n]+", drawn) if line.strip()]
     assert all(len(line) <= 80 for line in lines), max(map(len, lines))
     assert any("122.0/655.0 MiB" in line and line.rstrip().endswith("7/stderr.log") for line in lines)
+    assert any(" 12.0 MiB " in line for line in lines) and not any("?" in line for line in lines)
 
 
 COMPLETED = table("completion")["cases"]

@@ -569,5 +569,6 @@ def test_other_output_is_an_incomplete_answer(tmp_path: Path) -> None:
     archive = tmp_path / "noise.tar.zst"
     done = collect("-o", archive, "--ssh", "a,b", env={"PATH": f"{bin_}:{os.environ['PATH']}"})
     assert done.returncode == 8 and "2 of 2 hosts did not answer in full: a, b" in done.stderr
+    assert "the archive is empty" in done.stderr and "next: postmortem" not in done.stderr
     found = {host["asked"]: host["why"] for host in index(archive)["hosts"]}
     assert found["b"] == "bash: python3: command not found" and found["a"]

@@ -27,8 +27,8 @@ def server() -> Iterator[Server]:
         yield found
 
 
-def brief(case: Path = OOM, form: str = "json") -> str:
-    return str(report.render(solved(case), form, brief=True))
+def brief(case: Path = OOM) -> str:
+    return str(report.render(solved(case), "json", brief=True))
 
 
 def notify(where: str, server: Server, document: str, **more: str) -> tuple[int, str]:
@@ -67,30 +67,12 @@ def test_quoted_log_text_is_inert_in_a_chat(server: Server, tmp_path: Path) -> N
     trace = f'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nValueError: {evil}\n'
     (tmp_path / "rank0.log").write_text(trace)
     incident = analyze([str(tmp_path)])
-    as_json, as_md = (str(report.render(incident, form, brief=True)) for form in ("json", "md"))
+    as_json = str(report.render(incident, "json", brief=True))
     assert "<!channel> @all" in json.loads(as_json)["headline"]
     _, _, slack = received("slack", server, as_json)
     assert "&lt;!channel&gt; @\u200ball &lt;https" in slack["text"]
-    _, _, teams = received("teams", server, as_json)
-    rows = teams["attachments"][0]["content"]["body"]
-    assert {run["type"] for row in rows for run in row["inlines"]} == {"TextRun"}  # which reads no Markdown
     _, _, grafana = received("grafana", server, as_json)
     assert "&lt;!channel&gt;" in grafana["text"] and "<!" not in grafana["text"]
-    _, _, mattermost = received("mattermost", server, as_md)
-    outside = mattermost["text"].split("```")[0]
-    assert "@all" not in outside and "<" not in outside and "](https:" not in outside
-
-
-def test_mattermost_gets_the_short_markdown(server: Server) -> None:
-    _, _, body = received("mattermost", server, brief(form="md"))
-    assert body == {"text": brief(form="md")}
-
-
-def test_teams_gets_a_card(server: Server) -> None:
-    _, _, body = received("teams", server, brief())
-    (attachment,) = body["attachments"]
-    assert attachment["contentType"] == "application/vnd.microsoft.card.adaptive"
-    assert attachment["content"]["body"][0]["inlines"][0]["text"].startswith("Rank 3 on node-b was killed")
 
 
 def test_grafana_gets_an_annotation_at_the_time_of_the_failure(server: Server) -> None:
@@ -132,7 +114,7 @@ def test_a_good_run_has_no_time_and_no_culprit(server: Server) -> None:
 
 
 def test_a_refusal_costs_one_line(server: Server) -> None:
-    for where in ("slack", "teams", "mattermost", "grafana", "otlp"):
+    for where in ("slack", "grafana", "otlp"):
         server.statuses = [403]
         assert notify(where, server, brief()) == (0, f"notify {where}: not sent: HTTP 403\n")
 

@@ -138,7 +138,7 @@ def analyze(
         writing.write(incident, wanted, brief, verbose, quiet)
     finally:  # also after a failed write, such as a full disk
         writing.notify(incident, fleet, next(iter(pages), None))
-    if ticket:
+    if ticket and not incident.interrupted:
         from postmortem import report
 
         page = pages[0].read_bytes() if pages else str(report.render(incident, "html")).encode()

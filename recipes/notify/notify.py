@@ -6,14 +6,12 @@
 `postmortem analyze logs --notify URL` notifies chats, mail, PagerDuty and webhooks without this file. Take
 it for the others, or to change what is said.
 
-    slack       CHAT_WEBHOOK                Slack; also Google Chat and what else takes {"text": …}
-    teams       CHAT_WEBHOOK                Microsoft Teams, a webhook of Workflows
-    mattermost  CHAT_WEBHOOK                Mattermost; reads `--format md --brief`, sends all of it
+    slack       CHAT_WEBHOOK                Slack, Mattermost; also Google Chat and what else takes {"text": …}
     grafana     GRAFANA_URL, GRAFANA_TOKEN  an annotation at the time of the failure
     otlp        OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_HEADERS (k=v,k=v): a log record, OTLP/HTTP
 
-All but mattermost send the headline and the facts, and no line of proof. JOB (the job's name) and REPORT_URL
-are added to these where they are set. Python 3.9 or newer, and nothing else.
+Each sends the headline and the facts, and no line of proof. JOB (the job's name) and REPORT_URL are added where they
+are set. Python 3.9 or newer, and nothing else.
 
 It takes 5 seconds at most, and its exit code is 0: a job must not fail because a chat is down.
 """
@@ -37,20 +35,6 @@ def slack(said):
     # A log may say `<!channel>` or @all, and the headline may quote it: nothing of it may act.
     text = "\n".join(html.escape(line, quote=False).replace("@", "@\u200b") for line in lines(json.loads(said)))
     return os.environ["CHAT_WEBHOOK"], {}, {"text": text}
-
-
-def mattermost(said):
-    return os.environ["CHAT_WEBHOOK"], {}, {"text": said}  # postmortem has escaped what logs brought into it
-
-
-def teams(said):
-    # Of plain runs of text: a TextBlock would read Markdown, and so links, in what the headline quotes.
-    rows = [
-        {"type": "RichTextBlock", "inlines": [{"type": "TextRun", "text": line}]} for line in lines(json.loads(said))
-    ]
-    card = {"type": "AdaptiveCard", "version": "1.4", "body": rows}
-    attachment = {"contentType": "application/vnd.microsoft.card.adaptive", "content": card}
-    return os.environ["CHAT_WEBHOOK"], {}, {"type": "message", "attachments": [attachment]}
 
 
 def grafana(said):
@@ -130,8 +114,6 @@ def send(where):
     try:
         address, headers, body = {
             "slack": slack,
-            "teams": teams,
-            "mattermost": mattermost,
             "grafana": grafana,
             "otlp": otlp,
         }[where](sys.stdin.read(65536))

@@ -106,7 +106,9 @@ def post(to: Ticket, login: Login, page: bytes, log: str, report_url: str = "") 
         except TicketError as error:
             output.say(f"postmortem: the earlier page stays on the ticket: {error.message}")
     comment = "comment replaced" if mine else "comment written"
-    return f"page attached, {comment}" if tracker.upload else f"{comment}; GitHub's API attaches no files"
+    if tracker.upload:
+        return f"page attached, {comment}"
+    return comment if report_url else f"{comment}; GitHub's API attaches no files: link the page with --report-url URL"
 
 
 def _old_files(session: Session, comment: str, me: str) -> list[str]:
