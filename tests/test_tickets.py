@@ -22,8 +22,10 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 from urllib.request import Request, urlopen
 
+import hypothesis
 import jsonschema
 import pytest
+from hypothesis import strategies as st
 
 from conftest import SAMPLES, Command, needs, solved, table
 from postmortem import report
@@ -261,13 +263,31 @@ def test_a_dry_run_sends_nothing_and_needs_no_credentials(in_process: Command, p
         assert word in done.stderr
 
 
-def test_log_text_cannot_end_the_frame_of_a_comment() -> None:
+ENDS = {"jira": r"(?i)\{noformat", "redmine": r"</?\w", "servicenow": r"(?i)\[code"}
+PARTS = (
+    "{noformat}",
+    "{",
+    "{NoFormat:title=x}",
+    "</pre>",
+    "<",
+    "<PRE",
+    "[code]",
+    "[",
+    "[~admin]",
+    "@admin #1",
+    "\n",
+    "x",
+)
+
+
+@hypothesis.given(log=st.one_of(st.text(), st.lists(st.sampled_from(PARTS)).map("".join)))
+def test_log_text_cannot_end_the_frame_of_a_comment(log: str) -> None:
     """`{noformat}` in a line of a log would make wiki markup, and so links and mentions, of the rest."""
-    for kind, evil in (("jira", "{noformat}[~admin]"), ("redmine", "</pre> @admin #1"), ("servicenow", "[CODE]<b>")):
+    for kind, end in ENDS.items():
         row = trackers.trackers()[kind]
-        to = trackers.Ticket(row, "", {})
-        made = posting.text(to, {"file": ""}, f"ValueError: {evil}", "")
-        assert evil not in made and evil.replace("\u200b", "") in made.replace("\u200b", "")
+        made, empty = (posting.text(trackers.Ticket(row, "", {}), {"file": ""}, text, "") for text in (log, ""))
+        assert len(re.findall(end, made)) == len(re.findall(end, empty)) and posting.is_ours(made)
+        assert log.strip("\n").replace("\u200b", "") in made.replace("\u200b", "")
 
 
 def test_the_token_of_a_workflow_has_no_user(in_process: Command, monkeypatch: pytest.MonkeyPatch, page: Path) -> None:
