@@ -313,14 +313,22 @@ admin = User.find_by_login('admin')
 admin.update_column(:must_change_passwd, false)
 Issue.create!(project: project, tracker: Tracker.first, author: admin, subject: 'the job died',
               status: IssueStatus.first, priority: IssuePriority.first)
+%w(common_mark textile).each do |form|
+  Setting.text_formatting = form
+  puts JSON.generate(ApplicationController.helpers.extend(ApplicationHelper).textilizable(ENV['COMMENT']))
+end
 puts admin.api_key
 """
+EVIL = (
+    '</pre> <script>alert(1)</script> [ok](https://evil.example) "ok":https://evil.example @admin #1 {{toc}} **b** *b*'
+)
 
 
 @dataclass
 class Redmine:
     url: str
     key: str
+    rendered: list[str]  # a comment with hostile log text, in Markdown and in Textile
 
     def issue(self) -> dict[str, Any]:
         address = f"{self.url}/issues/1.json?include=journals,attachments"
@@ -345,7 +353,8 @@ def redmine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redmine]:
     (own / "config" / "database.yml").write_text(database)
     (own / "config" / "secret_key.txt").write_text("0123456789abcdef" * 4)
     (home / "seed.rb").write_text(SEED)
-    env = {**os.environ, "RAILS_ENV": "production", "REDMINE_LANG": "en"}
+    comment = posting.text(trackers.ticket("https://redmine.example/issues/1"), {}, EVIL, "")
+    env = {**os.environ, "RAILS_ENV": "production", "REDMINE_LANG": "en", "COMMENT": comment}
     how: dict[str, Any] = {"cwd": home, "env": env}
     subprocess.run(["bin/rake", "db:migrate"], check=True, capture_output=True, timeout=300, **how)
     seeded = subprocess.run(
@@ -364,7 +373,8 @@ def redmine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redmine]:
                     break
             assert server.poll() is None, (home / "puma.log").read_text()
             time.sleep(0.1)
-        yield Redmine(f"http://127.0.0.1:{port}", seeded.stdout.split()[-1])
+        *rendered, key = seeded.stdout.splitlines()[-3:]
+        yield Redmine(f"http://127.0.0.1:{port}", key, list(map(json.loads, rendered)))
     finally:
         server.terminate()
         server.wait(60)
@@ -392,6 +402,14 @@ def test_a_real_redmine_has_one_page_and_one_comment_after_two_runs(
     assert file["id"] != first["attachments"][0]["id"]
     shown = urlopen(Request(url, headers={"X-Redmine-API-Key": redmine.key}), timeout=60).read().decode()
     assert "<pre>\nINCIDENT" in shown and "/attachments/" in shown  # its page shows the text as it is
+
+
+@pytest.mark.slow
+@needs("puma")
+def test_a_real_redmine_shows_log_text_as_text(redmine: Redmine) -> None:
+    for html in redmine.rendered:
+        assert set(re.findall(r"<(/?\w+)", html)) == {"pre", "/pre", "p", "/p"}, html
+        assert "@admin #1 {{toc}} **b** *b*" in html
 
 
 @pytest.mark.slow
