@@ -10,7 +10,7 @@ import typer
 
 from postmortem.cli import writing
 from postmortem.cli.options import Quiet
-from postmortem.errors import UsageError
+from postmortem.errors import PathMissing, UsageError
 
 app = typer.Typer(add_completion=False)
 
@@ -30,6 +30,8 @@ def attach(
 
     to = writing.Fleet((), ticket, report_url, dry_run)
     writing.check_fleet(to._replace(dry_run=True))  # the addresses; the credentials are asked for last
+    if not report.is_file():
+        raise PathMissing(f"{report} is not a file", "give the HTML report that `postmortem analyze` wrote")
     document = documents.read(report)
     page = report.read_bytes()
     writing.check_fleet(to)
