@@ -3,7 +3,7 @@
     python scripts/cut_core.py core.17538 small.core
 
 Kept: the headers, the notes, and the part of the stack that has the environment, in which every string that is no
-variable of `documents.core.ENVIRONMENT` is overwritten. All other segments are there with no bytes, as the kernel
+variable of `system.core_files.ENVIRONMENT` is overwritten. All other segments are there with no bytes, as the kernel
 writes those that it does not dump. The new headers state the new size, so that the file does not count as cut.
 """
 
@@ -13,7 +13,7 @@ import struct
 import sys
 from pathlib import Path
 
-from postmortem.documents.core import ENVIRONMENT
+from postmortem.system.core_files import ENVIRONMENT
 
 
 def cut(core: bytes) -> bytes:

@@ -42,7 +42,6 @@ VIA = re.compile(r"^ +#(?: via|  ) ([a-z0-9.-]+)(?: \(pyproject\.toml\))?$", re.
 SCHEMA = "http://cyclonedx.org/schema/bom-1.6.schema.json"
 # Declared licenses, as SPDX expressions. Some metadata have no more than `BSD` or `LGPL`: there the license was
 # read. tests/test_supply_chain.py compares with the metadata. A new package has no entry: read its license first.
-PUBLIC_DOMAIN = "Public domain"
 LICENCES = {
     "annotated-doc": "MIT",
     "google-re2": "BSD-3-Clause",
@@ -56,7 +55,6 @@ LICENCES = {
     "numpy": "BSD-3-Clause AND 0BSD AND MIT AND Zlib AND CC0-1.0",
     "pandas": "BSD-3-Clause",
     "pebble": "LGPL-3.0-or-later",
-    "pyelftools": PUBLIC_DOMAIN,
     "pygments": "BSD-2-Clause",
     "python-dateutil": "BSD-3-Clause",
     "pyyaml": "MIT",
@@ -134,8 +132,7 @@ def purl(name: str, version: str) -> str:
 
 
 def licence(expression: str) -> list[dict[str, Any]]:
-    kind = "name" if expression == PUBLIC_DOMAIN else "id"  # which has no id of SPDX
-    form: dict[str, Any] = {"expression": expression} if " AND " in expression else {"license": {kind: expression}}
+    form: dict[str, Any] = {"expression": expression} if " " in expression else {"license": {"id": expression}}
     declared = {"acknowledgement": "declared"}  # by its authors, not read in the files
     return [form | declared if "expression" in form else {"license": form["license"] | declared}]
 

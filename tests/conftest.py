@@ -29,6 +29,7 @@ import pytest
 import yaml
 
 import postgres
+from postmortem.system import core_files
 
 # Arrow's own allocator reserves 1 GiB of addresses at once, which tests with a limit of memory count.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
@@ -112,6 +113,8 @@ def lacking(what: str) -> str:
         return f"{gone} is not installed" if (gone := next(daemons, "")) else ""
     if what == "postgresql":
         return "" if postgres.programs() else "no PostgreSQL server (initdb, pg_ctl) is installed"
+    if what == "core files":
+        return core_files.lacking()
     if what == "index":
         asking = ("-m", "pip", "--retries", "0", "--timeout", "10", "index", "versions", "pebble")
         return "" if _runs(sys.executable, *asking) else "no package index is reached (pip index versions fails)"

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import gzip
+import json
 import lzma
+import os
+import resource
+import signal
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import lz4.frame
 import pytest
 import zstandard
+from gathered import document, members
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import ROOT
+from conftest import ROOT, needs, python
 from postmortem import blocks, documents, reading
 from postmortem.analyze import analyze
 from postmortem.documents import core
 from postmortem.input import collect
 from postmortem.library import load
 from postmortem.model import Event, Source
+from postmortem.system.core_files import Core
 
 CORES = {
     path.parent.parent.name: gzip.decompress(path.read_bytes()) for path in ROOT.glob("sample_logs/*/logs/core.*.gz")
@@ -172,3 +180,62 @@ def test_a_core_of_another_process_does_not_accuse(tmp_path: Path) -> None:
     (tmp_path / "core.8804").write_bytes(CORES["core-dev-shm-full"])
     verdict = analyze(tmp_path).document["verdict"]
     assert verdict["category"] == "native-crash" and 8804 not in verdict["culprit"]["pids"]
+
+
+CRASH = """\
+import ctypes
+
+note = "planted-memory-" + "5f2b9c0d" * 3
+
+def gather_row(table, row):
+    return ctypes.string_at(table + 256 * row)
+
+gather_row(0, 3)
+"""
+
+
+def crashed(folder: Path, **more: str) -> int:
+    """Run a rank that crashes in `folder`; return its pid."""
+    (folder / "train.py").write_text(CRASH)
+    env = {**os.environ, "RANK": "3", "WORLD_SIZE": "8", "TORCHELASTIC_RUN_ID": "run7", **more}
+
+    def unlimited() -> None:
+        resource.setrlimit(resource.RLIMIT_CORE, (resource.getrlimit(resource.RLIMIT_CORE)[1],) * 2)
+
+    words = [sys.executable, "train.py", "--api-key=planted-argument-99aa77"]
+    rank = subprocess.Popen(words, env=env, cwd=folder, preexec_fn=unlimited)
+    assert rank.wait() == -signal.SIGSEGV
+    return rank.pid
+
+
+@needs("core files", "pystack")
+def test_an_archive_has_what_the_core_of_a_dead_rank_states_and_nothing_of_its_memory(tmp_path: Path) -> None:
+    """The logs are lost, and the kernel's log is that of a host with other jobs."""
+    secrets = {"WANDB_API_KEY": "planted-variable-4f1c0de2", "NCCL_TOKEN_SECRET": "planted-token-77"}
+    pid = crashed(tmp_path, **secrets)
+    archive = tmp_path / "archive.tar.zst"
+    done = python("-m", "postmortem", "collect", "-o", archive, "--job", "run7", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = {name: data for name, data in members(archive).items() if "/core/" in name}
+    assert sorted(name.rpartition(".")[2] for name in found) == ["json", "txt"]
+    assert sum(map(len, found.values())) < 100_000 and not any(b"planted" in data for data in members(archive).values())
+    verdict = document(archive)["verdict"]
+    assert f"Rank 3 on {os.uname().nodename} (pid {pid}) crashed with SIGSEGV at address 0x300" in verdict["headline"]
+    assert verdict["culprit"]["code"] == "train.py:6" and "planted" not in str(verdict)
+
+
+@needs("core files")
+def test_a_core_of_another_job_is_not_collected(tmp_path: Path) -> None:
+    crashed(tmp_path)
+    archive = tmp_path / "archive.tar.zst"
+    python("-m", "postmortem", "collect", "-o", archive, "--job", "run8", cwd=tmp_path)
+    assert not [name for name in members(archive) if "/core/" in name]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.recursive(st.none() | st.integers() | st.text() | st.floats(), lambda x: st.lists(x, max_size=3)))
+def test_no_collected_core_makes_the_reader_raise(value: Any) -> None:
+    names = (*Core.__dataclass_fields__, "core_file", "written")
+    for name in names:
+        record = {"core_file": "core", "pid": 7, "threads": 1, "signal": 11, "environment": {"RANK": "1"}, name: value}
+        list(core.head(Source("core.json", "core-head", 0), json.dumps(record).encode()))

@@ -27,6 +27,7 @@ _REGEXES = forms.regexes("diagnose/lines")
 _TASK = _REGEXES["step-task"]
 _JOB_PART = re.compile(r"[_+]")
 DAY_S = 86400.0
+BEFORE_S, AFTER_S = 120.0, 900.0  # around the job's own lines: its start and its end take time
 RANK_LOGS = ("console", "json-lines", "ray")  # kinds of source in which ranks write
 
 
@@ -182,9 +183,22 @@ class Case:
         return self._span[1]
 
     @cached_property
+    def own(self) -> list[Event]:
+        """What the job itself left: its lines, or else the crashes of processes whose environment has a rank."""
+        lines = [e for e in self.events if e.speaker not in OTHERS]
+        return lines or [e for e in self.of_kind("crash") if e.rank is not None]
+
+    @cached_property
     def _span(self) -> tuple[float | None, float | None]:
-        own = [at for e in self.events if e.speaker not in OTHERS and (at := moment(e)) is not None]
-        return min(own, default=None), max(own, default=None)
+        dated = [at for e in self.own if (at := moment(e)) is not None]
+        return min(dated, default=None), max(dated, default=None)
+
+    def outside(self, e: Event) -> bool:
+        """Whether an event lies well before or after all that is known of the job."""
+        at = moment(e)
+        if at is None or self.start is None or self.end is None:
+            return False
+        return at < self.start - BEFORE_S - 3 * e.at_sigma or at > self.end + AFTER_S
 
     def not_ours(self, e: Event) -> str:
         """Why a report of a scheduler or a cluster is not about this job; empty where it may be. Both keep reports on

@@ -107,10 +107,10 @@ def _of_process(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ran
         rank = _of_child(case, pid) if rank is None else rank
         if rank is not None:
             return (rank,)
-    if task := _REGEXES["step-task"].search(e.text):
-        return (whole(task["task"]),)  # Slurm gives each task of a step a cgroup of its own
-    if tasks := [case.task_of[pid] for pid in pids if pid in case.task_of]:
-        return (tasks[0],)
+    if not case.outside(e):  # Slurm gives each task of a step a cgroup of its own
+        named = [whole(m["task"])] if (m := _REGEXES["step-task"].search(e.text)) else []
+        if tasks := [*named, *(case.task_of[pid] for pid in pids if pid in case.task_of)]:
+            return (tasks[0],)
     local = e.fields.get("local_rank")
     if local is not None and (rank := case.registry.rank_of_local(e.run, e.host, local)) is not None:
         return (rank,)

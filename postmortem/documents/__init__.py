@@ -39,6 +39,7 @@ READERS: dict[str, Reader] = {
     "error-file": error_file.parse,
     "flight-recorder": flight_recorder.parse,
     "stack": stacks.parse,
+    "core-head": core.head,
     "coredumpctl": crash_reports.coredumpctl,
     "apport": crash_reports.apport,
     "process-table": tables.processes,
@@ -56,7 +57,8 @@ IN_PARTS: dict[str, Callable[[Source, Parts, str], Iterator[Event]]] = {
 UNREAD = "memory and tables that tell nothing about the crash"
 PLACED: dict[str, Callable[[Source, bytes, Sequence[Event]], list[Event]]] = {"kubernetes": kubernetes.placed}
 KINDS = frozenset({*READERS, *PLACED})  # sources that are read whole
-UNSEARCHED = frozenset({"flight-recorder", "inspector", "debug-server"})  # patterns do not read their lines
-STATED = frozenset({"slurm", "ras"})  # nor those of these, unless the reader finds nothing
+# patterns do not read the lines of these,
+UNSEARCHED = frozenset({"core-head", "flight-recorder", "inspector", "debug-server"})
+STATED = frozenset({"slurm", "ras"})  # nor those of these unless the reader finds nothing
 
 __all__ = ["IN_PARTS", "KINDS", "PLACED", "READERS", "STATED", "UNREAD", "UNSEARCHED", "Parts", "Reader", "Stream"]

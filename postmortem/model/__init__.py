@@ -327,7 +327,7 @@ class Event(NamedTuple):
 
 
 _TOOL: Speaker = "tool"
-_TOOLS = ("gpu-report", "ras", "debug-server", "inspector", "process-table", "cgroup", "core-note", "core")
+_TOOLS = ("gpu-report", "ras", "debug-server", "inspector", "process-table", "cgroup", "core-note", "core", "core-head")
 _SPEAKERS: Mapping[str, Speaker] = {
     "agent": "launcher",
     "run": "launcher",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import pkgutil
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ class Item:
 
 
 def _items(rows: list[dict[str, Any]]) -> tuple[Item, ...]:
-    split = ({**row, "ways": tuple(tuple(way.split()) for way in row["ways"])} for row in rows)
+    split = ({**row, "ways": tuple(tuple(shlex.split(way)) for way in row["ways"])} for row in rows)
     return tuple(Item(**row) for row in split)
 
 
@@ -40,6 +41,7 @@ _TABLE = {group: _items(rows) for group, rows in _DATA["items"].items()}
 # STACK: no tool stops the process, since a tool that is killed meanwhile would leave it stopped; py-spy comes
 # twice, since a running rank may have changed its frames while they were read.
 STACK, PROCESS, RECORDER = _TABLE["rank"]
+CORE, CORE_STACK = _TABLE["core"]
 HOST = _TABLE["host"]
 LIBRARIES, ENVIRONMENT = _TABLE["settings"]
 SLURM, KUBERNETES, POD = _TABLE["slurm"], _TABLE["kubernetes"], _TABLE["pod"]

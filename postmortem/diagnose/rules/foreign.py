@@ -30,7 +30,6 @@ _REGEXES = forms.regexes("diagnose/lines")
 GPU = ("gpu-hardware", "gpu-fault")
 ON_GPUS = (*GPU, "gpu-memory", "nccl")  # families of patterns in which a rank reports on its GPU
 PROGRAMS = ("python", "pt_", "pt-", "ray", "vllm", "sglang", "torchrun", "train", "main")  # names of rank processes
-BEFORE_S, AFTER_S = 120.0, 900.0  # around the job's own lines: its start and its end take time
 NEAR_S = 60.0  # between a kill and the report of its effect
 SERVED_S = 10.0  # between the end of a service and the next request to it
 
@@ -43,14 +42,6 @@ def is_program(e: Event) -> bool:
     return e.fields.get("comm", "").lower().startswith(PROGRAMS)
 
 
-def outside(case: Case, e: Event) -> bool:
-    """Whether an event lies well before or after all that is known of the job."""
-    at = moment(e)
-    if at is None or case.start is None or case.end is None:
-        return False
-    return at < case.start - BEFORE_S - 3 * e.at_sigma or at > case.end + AFTER_S
-
-
 def _of_unknown_process(c: Claim) -> bool:
     """Whether it is a kernel line about a process that no rank is joined to."""
     kernel = c.speaker == "kernel" and c.role in ("cause", "confirms")
@@ -59,7 +50,7 @@ def _of_unknown_process(c: Claim) -> bool:
 
 def joined(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     """Kernel claims about processes of unknown pid get the one rank with an end that fits: containers have pids of their own."""
-    mine = [_of_unknown_process(c) and is_program(c.event) and not outside(case, c.event) for c in claims]
+    mine = [_of_unknown_process(c) and is_program(c.event) and not case.outside(c.event) for c in claims]
     return [_joined(case, c) if own else c for c, own in zip(claims, mine, strict=True)]
 
 
@@ -142,7 +133,7 @@ def of_another_run(view: View) -> Iterator[Defeat]:
         pid = e.fields.get("pid")
         if claim.speaker != "tool" or pid is None or not e.fields.get("signal"):
             continue
-        if outside(case, e):
+        if case.outside(e):
             yield Defeat(at, "context", f"pid {pid} ended at another time than this job")
         elif known * 2 >= max(1, len(case.registry.ranks)) and not {str(pid), e.fields.get("ppid")} & pids:
             yield Defeat(at, "context", f"pid {pid} does not belong to this job")
@@ -235,7 +226,7 @@ def unbound(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     several jobs may lack this one's row; a cluster's events are mostly about other pods.
     """
     causes = [c for c in claims if c.role == "cause" and c.speaker in OTHERS and (not c.ranks or _of_a_report(c))]
-    if not causes or all(e.speaker in OTHERS for e in case.events):
+    if not causes or not case.own:
         return []
     loose = [c for c in causes if _is_loose(case, c)]
     return _unconfirmed(case, loose, claims)
@@ -265,7 +256,7 @@ def _on_a_gpu(c: Claim) -> bool:
 def _is_loose(case: Case, c: Claim) -> bool:
     """Whether it is about another row, another time, a host without a rank, or a program that is no rank. A fault
     that a program made on a GPU is that program's, and a rank would report its own."""
-    dated = any(moment(e) is not None and case.start is not None and not outside(case, e) for e in c.events)
+    dated = any(moment(e) is not None and case.start is not None and not case.outside(e) for e in c.events)
     if c.event.where in _strange_rows(case) or not dated:
         return True
     hosts = set(case.registry.host_of.values())
@@ -277,7 +268,7 @@ def _is_loose(case: Case, c: Claim) -> bool:
 def _is_guess(case: Case, c: Claim) -> bool:
     """Whether it is no more than a guess even without another cause: who hands in a scheduler's log means its lines,
     and a host's log with dates is believed where the time of the job is unknown."""
-    dated = any(moment(e) is not None and not outside(case, e) for e in c.events)
+    dated = any(moment(e) is not None and not case.outside(e) for e in c.events)
     return c.event.where in _strange_rows(case) or (c.speaker == "kernel" and not dated)
 
 

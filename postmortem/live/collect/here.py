@@ -33,12 +33,14 @@ TOGETHER = 8
 SOON = 4.0  # seconds for an item that `watch` waits for
 RANKS = 256  # of one host
 DUMPS = 256
+CORES = 16
 DAY = 86400.0
 EARLIER = 60.0  # seconds before the job's start: the kernel's clock drifts
 HEADED = "# postmortem collect: "  # first line of a text in which `analyze` searches for no failure
 
 SEARCH = Item("ranks", "the ranks that run on this host", (), limit=5, state=False)
 LISTING = Item("dumps", "paths of flight-recorder dumps", (), limit=5, state=False)
+CORE_LISTING = Item("cores", "paths of core files", (), limit=20, state=False)
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,8 @@ def collected(since: float | None = None, job: str = "", alone: bool = False) ->
         "EPOCH": str(since),
         "SINCE": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since)),
     }
-    yield from taken([*_recorder_dumps(found, since), *(_filled(item, **words) for item in items.HOST)])
+    cores = _cores(found, since, job)
+    yield from taken([*_recorder_dumps(found, since), *cores, *(_filled(item, **words) for item in items.HOST)])
     if alone:
         known = {r.ids[1] for r in found} | {os.environ.get("SLURM_JOB_ID", "")}
         yield from taken([task for number in sorted(known) if number.isdecimal() for task in of_slurm(number)])
@@ -139,11 +142,31 @@ def _recorder_dumps(found: Sequence[Rank], since: float) -> Iterator[Task]:
     names: set[str] = set()
     for line in data.split(b"\n")[:-1][:DUMPS]:
         path, uid = json.loads(line)
-        name = re.sub(r"[^\w.-]", "_", os.path.basename(path))
-        while name in names:
-            name = f"other-{name}"
-        names.add(name)
-        yield Task(items.RECORDER, f"recorder/{name}", (("read:copy", path, str(uid)),))
+        yield _filled(items.RECORDER, f"recorder/{_named(path, names)}", FILE=path, UID=str(uid))
+
+
+def _cores(found: Sequence[Rank], since: float, job: str) -> Iterator[Task]:
+    """Yield what to take of the cores of these ranks; without ranks, of those that this user's ranks left."""
+    folders = {(r.folder, r.uid) for r in found} or {(os.getcwd(), os.getuid())}
+    jobs = sorted({r.job for r in found})
+    searches = [json.dumps([folder, uid, since, jobs, job]) for folder, uid in sorted(folders)]
+    ((_, data),) = taken([Task(CORE_LISTING, "", (("read:cores", *searches),))])
+    names: set[str] = set()
+    for line in data.split(b"\n")[:-1][:CORES]:
+        path, uid, pid, program = json.loads(line)
+        name = _named(path, names)
+        yield _filled(items.CORE, f"core/{name}.json", FILE=path, UID=str(uid))
+        if program and not path.endswith((".xz", ".zst", ".lz4")):
+            yield _filled(items.CORE_STACK, f"core/{name}.pid{pid}.stack.txt", FILE=path, PROGRAM=program)
+
+
+def _named(path: str, names: set[str]) -> str:
+    """Return the name of a file in the archive that no other has."""
+    name = re.sub(r"[^\w.-]", "_", os.path.basename(path))
+    while name in names:
+        name = f"other-{name}"
+    names.add(name)
+    return name
 
 
 def _run(task: Task) -> Generator[Child, None, tuple[Row, bytes]]:

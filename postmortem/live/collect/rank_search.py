@@ -43,6 +43,7 @@ class Rank:
     ids: tuple[str, ...] = ()  # of torchrun's run and of the Slurm job
     dumps: tuple[str, ...] = ()  # prefixes of its flight-recorder dumps
     children: tuple[int, ...] = ()
+    folder: str = "."  # in which it runs
 
 
 def from_json(line: bytes) -> Rank:
@@ -86,13 +87,14 @@ def candidates() -> Iterator[Rank]:
             words = proc.read(f"/proc/{pid}/cmdline", 4096).split(b"\0")
             if b"postmortem" in (os.path.basename(word) for word in words[1:4]):
                 continue
-            found = _rank(environment(pid))
+            found, folder = _rank(environment(pid)), os.readlink(f"/proc/{pid}/cwd")
             uid = os.stat(f"/proc/{pid}").st_uid
         except OSError:
             continue
         if found is not None:
             start = booted + int(fields[19]) / ticks
-            yield Rank(pid=pid, parent=int(fields[1]), uid=uid, state=fields[0].decode(), start=start, **found)
+            parent, state = int(fields[1]), fields[0].decode()
+            yield Rank(pid=pid, parent=parent, uid=uid, state=state, start=start, folder=folder, **found)
 
 
 def _rank(env: dict[str, str]) -> dict[str, Any] | None:

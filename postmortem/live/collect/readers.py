@@ -22,6 +22,7 @@ from typing import Any
 from postmortem.live import proc
 from postmortem.live.collect import rank_search
 from postmortem.model.collected import WORDS
+from postmortem.system import core_files
 
 FILE_MAX = 1 << 20
 FILES = 4096  # of one pattern
@@ -244,5 +245,30 @@ def copy(path: str, uid: str) -> None:
             piece = piece[os.write(1, piece) :]
 
 
-_ALL = (environment, process, processes, cgroups, clock, shm, space, kmsg, libraries, dumps, copy, files)
+def cores(*searches: str) -> None:
+    """Print a line for each core of a user that was written since a time, of these jobs, or else of any rank."""
+    seen = set()
+    for row in searches:
+        folder, uid, since, jobs, job = json.loads(row)
+        for place in core_files.places(folder):
+            for path, file in core_files.newest(place, since):
+                core, owner = core_files.read(file), file.status.st_uid
+                known = " ".join(core.environment.get(name, "") for name in rank_search.JOB)
+                is_rank = any(name in core.environment for name, _ in rank_search.NUMBERS)
+                own = known in jobs if jobs else is_rank and (not job or job in known.split())
+                if path not in seen and owner in (0, uid) and (own or core.faults):
+                    seen.add(path)
+                    _print(json.dumps([path, owner, core.pid, core.program]))
+
+
+def core(path: str, uid: str) -> None:
+    """Print what a core states if it is a file of the rank's user."""
+    file = core_files.File(path)
+    if not file.is_core() or file.status.st_uid != int(uid):
+        raise PermissionError(errno.EPERM, "no core of the rank's user", path)
+    head = {"core_file": path, "bytes": file.status.st_size, "written": file.status.st_mtime}
+    _print(json.dumps({**head, **asdict(core_files.read(file))}, indent=1))
+
+
+_ALL = (environment, process, processes, cgroups, clock, shm, space, kmsg, libraries, dumps, copy, cores, core, files)
 READERS: dict[str, Callable[..., Any]] = {"ranks": find_ranks, **{reader.__name__: reader for reader in _ALL}}

@@ -18,6 +18,7 @@ MODULES = ("rank_search", "readers", "subprocesses", "here", "archive", "sent_pr
 FILES = (
     *(f"live/collect/{name}.py" for name in MODULES),
     "live/proc.py",
+    "system/core_files.py",
     "model/collected.py",
     "model/collected.json",
 )

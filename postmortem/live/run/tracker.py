@@ -13,6 +13,7 @@ import select
 import signal
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from postmortem.live import proc
@@ -20,9 +21,11 @@ from postmortem.live.run import dumps, processes
 from postmortem.live.run.journal import Journal
 from postmortem.live.run.kernel_state import Memory
 from postmortem.live.run.processes import Process
+from postmortem.system import core_files
 
 OOM_S = 10.0  # a large process takes this long to end at most
 FIRST_LOOKS = 20  # a process that was just forked still shows its parent's environment
+RECENT_S = 3600.0  # to write a core may take minutes
 MOST = 1024  # processes that are watched to their end
 
 
@@ -139,7 +142,7 @@ class Tracker:
         if is_rank or code < 0 or pid == self.command:
             self._journal.write("end", f"{subject} {end}", facts)
         if facts.get("core"):
-            self._journal.write("core", f"a core of {subject} was written: {_core_place()}", {"pid": pid})
+            self._journal.write("core", f"a core of {subject} was written: {_core_place(pid)}", {"pid": pid})
         if code == -signal.SIGKILL and pid not in self.killed and self._memory and here:
             self._explain_kill(process)
         if is_rank:
@@ -197,12 +200,12 @@ class Tracker:
         self._poll.close()
 
 
-def _core_place() -> str:
-    """Where the kernel writes core files."""
-    try:
-        pattern = Path("/proc/sys/kernel/core_pattern").read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return "core_pattern cannot be read"
+def _core_place(pid: int) -> str:
+    """Where the core of a process is, or where the kernel writes cores."""
+    with suppress(OSError):
+        if path := core_files.find(pid, str(Path.cwd()), time.time() - RECENT_S):
+            return f"{path} ({Path(path).stat().st_size >> 20} MiB)"
+    pattern = core_files.pattern()
     if pattern.startswith("|"):
         return f"the kernel gives it to `{pattern[1:].split(' ')[0]}`; see `coredumpctl info`"
     return f"core_pattern is `{pattern}`" + (
