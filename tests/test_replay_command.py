@@ -270,7 +270,7 @@ def test_rows_use_the_closed_vocabularies_and_ranges() -> None:
         assert "root" in row.needs or row.wants == Wants(), "namespaces, mounts and cgroups need root"
         assert not row.pattern or library[row.pattern].category == row.category, row.id
         known = parameters.taken(row)
-        for given in (row.arguments, row.fallback.arguments if row.fallback else {}, *row.proves.values()):
+        for given in (row.arguments, *(each.arguments for each in row.fallbacks), *row.proves.values()):
             for name, value in given.items():
                 assert name in parameters.LAUNCH or known[name].read(name, value) == value, row.id
 

@@ -19,6 +19,7 @@ from postmortem.errors import UsageError
 from postmortem.replay import kernel
 from postmortem.replay.catalogue import Scenario
 from postmortem.replay.isolate import CannotIsolate, memory_hierarchy
+from postmortem.system import core_files
 
 LOST = "NCCL's watchdog, flight recorder and messages are not exercised"
 NO_GPU = "it needs an NVIDIA GPU and a torch built for it: torch.cuda.device_count() is 0 here"
@@ -38,10 +39,11 @@ def missing(row: Scenario) -> list[str]:
     """Return the needs of the scenario that this machine lacks, as sentences."""
     if importlib.util.find_spec("torch") is None:
         return [INSTALL]
-    return [text for need in row.needs if (text := _lacks(need))]
+    return [text for need in row.needs if (text := lacks(need))]
 
 
-def _lacks(need: str) -> str:
+def lacks(need: str) -> str:
+    """Return why this machine does not have it; empty if it has."""
     match need:
         case "root" if os.geteuid():
             return "it needs root, for cgroups, namespaces or mounts: run it with sudo"
@@ -51,6 +53,8 @@ def _lacks(need: str) -> str:
             return _no_namespaces()
         case "kernel-log" if kernel.read() is None:
             return "it needs the kernel's log, and dmesg cannot be read here: run it as root, or allow it"
+        case "core" if (reason := core_files.lacking()):
+            return f"it needs a core file: {reason}"
         case "gpu" if not gpus():
             return NO_GPU
     return ""

@@ -36,11 +36,13 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """Arguments and expected pattern on a machine that lacks the needs of the scenario, and the limitation."""
+    """Arguments and expected pattern on a machine that lacks the needs of the scenario, and the limitation. `needs` are
+    its own."""
 
     arguments: Arguments
     pattern: str
     lost: str
+    needs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class Scenario:
     launcher: Launcher = "torchrun"
     nproc: int = 3
     backend: str = "gloo"
-    needs: tuple[str, ...] = ()  # of root, gpu, cgroup, netns, kernel-log
+    needs: tuple[str, ...] = ()  # of root, gpu, cgroup, netns, kernel-log, core
     env: Mapping[str, str] = field(default_factory=dict)  # in every process
     save: str = ""  # log layout, if it is not the launcher's default
     wants: Wants = Wants()
@@ -67,7 +69,7 @@ class Scenario:
     arguments: Arguments = field(default_factory=dict)  # the parameters of the job, with their defaults
     # other patterns, and the arguments with which they occur
     proves: Mapping[str, Arguments] = field(default_factory=dict)
-    fallback: Fallback | None = None
+    fallbacks: tuple[Fallback, ...] = ()  # the first that can run here
     also: tuple[str, ...] = ()  # other correct categories
     outcomes: tuple[str, ...] = ("incident",)
     evidence: tuple[str, ...] = ()  # regular expressions of the lines that prove the failure
@@ -107,9 +109,10 @@ def _frozen(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _scenario(name: str, table: dict[str, Any]) -> Scenario:
-    for key, kind in (("wants", Wants), ("start", Start), ("fallback", Fallback)):
+    for key, kind in (("wants", Wants), ("start", Start)):
         if key in table:
             table[key] = kind(**_frozen(table[key]))
+    table["fallbacks"] = tuple(Fallback(**_frozen(each)) for each in table.get("fallbacks", ()))
     return Scenario(name, **_frozen(table))
 
 

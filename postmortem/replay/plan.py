@@ -33,6 +33,7 @@ class Plan:
     env: Mapping[str, str] = field(default_factory=dict)
     start_log: bool = True
     kernel_log: bool = True
+    core: bool = False
     wants: Wants = Wants()
 
     @property
@@ -84,8 +85,8 @@ def planned(scenario: Scenario, arguments: Arguments = MappingProxyType({}), npr
     """Return the run of a scenario, with other arguments and another number of ranks than its own."""
     timeout = AMPLE if scenario.fails_fast else WAITED_FOR
     given = {"rank": 1, "backend": scenario.backend, "timeout": timeout, **scenario.arguments, **arguments}
-    runner = {"detail": 0, "restarts": 0, "kernel_log": 1, "memory_mb": 0}
-    detail, restarts, kernel_log, memory_mb = (int(given.pop(name, default)) for name, default in runner.items())
+    runner = {"detail": 0, "restarts": 0, "kernel_log": 1, "memory_mb": 0, "core": 0}
+    detail, restarts, kernel_log, memory_mb, core = (int(given.pop(name, default)) for name, default in runner.items())
     env = {**scenario.env, **({"TORCH_DISTRIBUTED_DEBUG": "DETAIL"} if detail else {})}
     env |= {"TORCH_FR_BUFFER_SIZE": "2000"} if given.get("dump") else {}
     plain = "rank{rank}.{stream}" if scenario.launcher in ("plain", "two-hosts") else "tree"
@@ -104,5 +105,6 @@ def planned(scenario: Scenario, arguments: Arguments = MappingProxyType({}), npr
         hosts=hosts,
         env=env,
         kernel_log=bool(kernel_log),
+        core=bool(core),
         wants=wants,
     )

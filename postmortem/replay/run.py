@@ -26,12 +26,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from postmortem.replay import kernel, script
-from postmortem.replay.isolate import Place, free_port, is_free, place, tagged
+from postmortem.replay.isolate import CannotIsolate, Place, free_port, is_free, place, tagged
 from postmortem.replay.plan import Plan
+from postmortem.system import core_files
 
 MASTER_PORT = 29500
 # torch maps some GiB that it never touches; a job without a GPU that wants more than this is running away
 ADDRESS_SPACE = 48 << 30
+CORE = 8 << 30  # of a core file at most
 SIGNALS = {
     "kill-rank": signal.SIGKILL,
     "stop-rank": signal.SIGSTOP,
@@ -159,14 +161,32 @@ def run(plan: Plan, progress: Progress | None = None, started: Starts = processe
             taken.bind(("", port))
             taken.listen()
         ran = Ran(plan, made)
-        before = kernel.read() or []
+        before, began = kernel.read() or [], time.time() - 1
         _watch(ran, started(plan, made, port), progress)
         time.sleep(0.3)  # the kernel log is written a moment after the process is gone
         if plan.kernel_log:
             ran.kernel = kernel.of_processes(kernel.since(before, kernel.read() or []), ran.seen)
         elif made.cgroup:
             _save_counters(made.cgroup, made.logs)
+        if plan.core:
+            _save_cores(ran, began)
         yield ran
+
+
+def _save_cores(ran: Ran, since: float) -> None:
+    """Save what the cores of the ranks state, as `postmortem collect` does; of one that systemd has, its record."""
+    for pid in sorted(ran.pids.values()):
+        if path := core_files.find(pid, str(ran.place.job), since):
+            text = core_files.head(path)
+        elif shutil.which("coredumpctl"):
+            done = subprocess.run(["coredumpctl", "info", "--no-pager", str(pid)], capture_output=True, text=True)
+            text = done.stdout
+        else:
+            text = ""
+        if text:
+            (ran.place.logs / f"core.{pid}.txt").write_text(text)
+    if not any(ran.place.logs.glob("core.*.txt")):
+        raise CannotIsolate("no core of a rank is found: see /proc/sys/kernel/core_pattern")
 
 
 def _save_counters(cgroup: Path, logs: Path) -> None:
@@ -182,11 +202,15 @@ def _port(plan: Plan) -> int:
     return wanted if wanted and is_free(wanted) else free_port()
 
 
-def _start(process: Process, made: Place) -> subprocess.Popen[bytes]:
+def _start(process: Process, made: Place, core: bool) -> subprocess.Popen[bytes]:
     """Start it in its own session, in the place's namespaces and cgroup."""
     group, on_cpu = made.cgroup, process.env.get("REPLAY_DEVICE") == "cpu"
 
     def enter() -> None:
+        if core:
+            hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+            most = CORE if hard == resource.RLIM_INFINITY else min(hard, CORE)
+            resource.setrlimit(resource.RLIMIT_CORE, (most, hard))
         if group:
             (group / "cgroup.procs").write_text(str(os.getpid()))  # with all its descendants
         if on_cpu:
@@ -208,7 +232,7 @@ def _watch(ran: Ran, waiting: list[Process], progress: Progress | None) -> None:
         elapsed = time.monotonic() - began
         for process in [p for p in waiting if p.delay_s <= elapsed]:
             waiting.remove(process)
-            running[process.name] = _start(process, ran.place)
+            running[process.name] = _start(process, ran.place, ran.plan.core)
             _log_start(ran, f"started {process.name} pid {running[process.name].pid}")
         for name, popen in list(running.items()):
             if popen.poll() is not None:

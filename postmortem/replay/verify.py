@@ -110,14 +110,16 @@ def prepare(order: Order) -> Ready | Result:
     needs = able.missing(row)
     expected = order.expected or promised(row, arguments)
     row_here = row
-    if row.fallback and needs != [able.INSTALL]:
-        asked = row.fallback.arguments.items() <= arguments.items()
+    fallback = next((each for each in row.fallbacks if not any(map(able.lacks, each.needs))), None)
+    if fallback and needs != [able.INSTALL]:
+        asked = any(each.arguments.items() <= arguments.items() for each in row.fallbacks)
         if needs and not asked:
-            notes.append(f"{needs[0]}; {row.fallback.lost}")
-            arguments = {**row.fallback.arguments, **arguments}
-            expected = replace(expected, pattern=row.fallback.pattern)
-        if needs or asked:  # the fallback needs nothing of the machine
+            notes.append(f"{needs[0]}; {fallback.lost}")
+            arguments = {**fallback.arguments, **arguments}
+            expected = replace(expected, pattern=fallback.pattern)
+        if needs or asked:  # nothing else of the machine is needed
             needs, row_here = [], replace(row, wants=Wants())
+    needs += [text for text in (able.lacks("core"),) if text and arguments.get("core") and not needs]
     if not needs:
         chosen = able.transport(row, order.backend, order.nproc)
         if chosen.backend == "nccl" and row.id != "nccl-without-gpu" and not able.gpus():

@@ -14,6 +14,8 @@ Runs on Python 3.8 with the standard library only: `postmortem collect` sends th
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import re
 import resource
@@ -21,7 +23,7 @@ import stat
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -232,6 +234,18 @@ class File:
 
     def close(self) -> None:
         self._raw.close()
+
+
+def head(path: str, uid: int | None = None) -> str:
+    """Return what a core states, as JSON. Raise PermissionError if it is no core of that user."""
+    file = File(path)
+    try:
+        if not file.is_core() or uid not in (None, file.status.st_uid):
+            raise PermissionError(errno.EPERM, "no core of the rank's user", path)
+        facts = {"core_file": path, "bytes": file.status.st_size, "written": file.status.st_mtime}
+        return json.dumps({**facts, **asdict(read(file))}, indent=1) + "\n"
+    finally:
+        file.close()
 
 
 def pattern() -> str:

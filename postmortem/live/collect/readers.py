@@ -263,11 +263,7 @@ def cores(*searches: str) -> None:
 
 def core(path: str, uid: str) -> None:
     """Print what a core states if it is a file of the rank's user."""
-    file = core_files.File(path)
-    if not file.is_core() or file.status.st_uid != int(uid):
-        raise PermissionError(errno.EPERM, "no core of the rank's user", path)
-    head = {"core_file": path, "bytes": file.status.st_size, "written": file.status.st_mtime}
-    _print(json.dumps({**head, **asdict(core_files.read(file))}, indent=1))
+    _print(core_files.head(path, int(uid)))
 
 
 _ALL = (environment, process, processes, cgroups, clock, shm, space, kmsg, libraries, dumps, copy, cores, core, files)
