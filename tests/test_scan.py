@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from conftest import table
 from postmortem.library import Signature
 from postmortem.model import Scanned, Source
-from postmortem.scan import Engine, Limits, gate_of, joined, parts, reader, reads_from, scan, scan_part, tally
+from postmortem.scan import Engine, Limits, gate_of, joined, lines, parts, reader, reads_from, scan, scan_part, tally
 
 SOURCE = Source("rank0.log", "console", 0)
 KILLED = r"Killed process \d+ \((?P<comm>[^)]*)\)"
@@ -140,6 +140,16 @@ def test_a_source_scanned_in_parts_is_the_same_source(pieces: list[bytes], giant
         whole = run(data, limits=limits)
     assert sum(one.bytes for one in divided) == len(data)
     assert joined(SOURCE, divided, limits) == whole
+
+
+@given(st.lists(st.sampled_from(FRAGMENTS), max_size=200).map(b"".join), st.integers(1, 700))
+@settings(max_examples=120)
+def test_a_flood_is_thinned_without_a_trace(data: bytes, chunk: int) -> None:
+    found = []
+    for flood in (1, sys.maxsize):
+        with mock.patch.object(lines, "FLOOD", flood), mock.patch.object(tally, "TRUST", 3):
+            found.append(run(data * 3, chunk=chunk, limits=Limits(first=2, last=2)))
+    assert found[0] == found[1]
 
 
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=60).map(b"".join), st.integers(1, 100))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -27,6 +27,7 @@ from postmortem.scan.tally import Block, Found, Row, Tallies
 PIECE = 1 << 20
 WAITING = 8 << 20  # of blocks whose hits are not made yet
 MARGIN = 3 * WINDOW
+FLOOD = 4096  # matches in a block
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ class Pass:
     def _plain_block(self, block: Block, cut: int) -> None:
         """Scan the bytes of the file."""
         data, at = self.reader.data, self.at
-        found = self.engine.find(memoryview(data)[at:cut])
+        found = self._thinned(data, at, cut, self.engine.find(memoryview(data)[at:cut]))
         samples = list(self._sample_starts(cut))
         if samples:
             found = sorted(found + [(start - at + 1) << SHIFT | NUMBER for start in samples])
@@ -156,7 +157,7 @@ class Pass:
         """Scan the block without colors and NULs, and find its lines in the file again by their number."""
         data, at, first = self.reader.data, self.at, self.line
         text = clean(data[at:cut])
-        found = self.engine.find(text)
+        found = self._thinned(text, 0, len(text), self.engine.find(text))
         starts = [at]
         while (newline := data.find(b"\n", starts[-1], cut)) >= 0:
             starts.append(newline + 1)
@@ -169,6 +170,26 @@ class Pass:
             index = line - first
             bare = text[low:high].rstrip(b"\r\n")
             self._see(block, Row(block, line, starts[index], starts[index + 1], numbers, bare))
+
+    def _thinned(self, text: bytes, low: int, high: int, found: list[int]) -> list[int]:
+        """Of a flood return the matches on lines that may be kept, and count the others: of a trusted pattern the last
+        lines of a block replace those before."""
+        if len(found) < FLOOD:
+            return found
+        np, names = self.counter.numpy(), defaultdict[str, list[int]](list)
+        keys = np.array(found)
+        newlines = np.flatnonzero(np.frombuffer(text, np.uint8, high - low, low) == 10)
+        line = np.searchsorted(newlines, (keys >> SHIFT) - 1)
+        for number in np.unique(keys & NUMBER).tolist():
+            names[self.engine.signatures[number].id].append(number)
+        lines = {name: np.unique(line[np.isin(keys & NUMBER, own)]) for name, own in names.items()}
+        kept = np.zeros(line[-1] + 1, bool)
+        for name, own in lines.items():
+            kept[own[-self.limits.last :] if self.tallies[name].trusted else own] = True
+        for name, own in lines.items():
+            self.tallies[name].count += int(np.count_nonzero(~kept[own]))
+        thinned: list[int] = keys[kept[line]].tolist()
+        return thinned
 
     def _lines(self, text: bytes, low: int, high: int, found: list[int]) -> Iterator[tuple[int, int, int, list[int]]]:
         """Yield (line, start, end, numbers) of each line with hits in text[low:high], and count all lines."""

@@ -82,9 +82,14 @@ class LineCounter:
             self.counted += size
             if self.counted <= NUMPY_PAYS and "numpy" not in sys.modules:
                 return data.count(b"\n", start, end)
-            self._numpy = import_module("numpy")
+            self.numpy()
         np = self._numpy
         return int(np.count_nonzero(np.frombuffer(data, np.uint8, size, start) == 10))
+
+    def numpy(self) -> Any:
+        """Return the module."""
+        self._numpy = self._numpy or import_module("numpy")
+        return self._numpy
 
     def lines(self, data: bytes, start: int) -> int:
         """Return the number of lines, the last of which may lack its end."""
