@@ -12,6 +12,7 @@ import pytest
 from conftest import ROOT
 from postmortem.analyze import analyze
 from postmortem.documents import crash
+from postmortem.report.html import render_html
 
 CRASHES = ROOT / "tests" / "data" / "crashes"
 EXPECTED = {
@@ -109,6 +110,15 @@ def test_a_snapshot_names_the_line_that_holds_most(tmp_path: Path) -> None:
     assert verdict["category"] == "gpu-oom" and verdict["culprit"]["ranks"] == [3]
     assert "25.0 GiB of 40.0 GiB of GPU 0 are held by attention.py:88 scores" in verdict["headline"]
     assert any("15.0 GiB free in them" in line for line in verdict["evidence"][0]["context"])
+
+
+def test_the_page_has_a_bar_for_each_line_of_code(tmp_path: Path) -> None:
+    (tmp_path / "snapshot_rank3.pickle").write_bytes(pickle.dumps(snapshot()))
+    incident = analyze(tmp_path)
+    (row,) = incident.document["memory"]
+    assert row["rank"] == 3 and [held["code"] for held in row["held"]][0].startswith("attention.py:88")
+    page = render_html(incident)
+    assert page.count("<meter ") == len(row["held"]) == 1 and f'max="{row["reserved"]}"' in page
 
 
 def test_a_snapshot_without_a_failed_allocation_is_no_failure(tmp_path: Path) -> None:

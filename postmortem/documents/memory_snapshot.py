@@ -62,6 +62,7 @@ def _event(source: Source, device: int, total: int, held: Counter[str], trace: l
         asked = f"no room for {size(_whole(failed.get('size')))}, {size(_whole(failed.get('device_free')))} free"
         text, says = f"{text}; {asked}", f"memory oom {asked}; {detail}"
     fields: Details = {"says": says, "detail": detail, "code": line.split(" ")[0], "line": text}
+    fields |= {"reserved": total, "allocated": allocated, "held": tuple(held.most_common(LINES))}
     event = source_event(source, "memory", text, fields=fields, gpu=str(device), context=(text, *lines))
     micros = _whole(failed.get("time_us")) if failed else 0
     return timed(event, Stamp(micros / 1e6, "absolute", str(micros), 0.001) if micros > 1e15 else None)

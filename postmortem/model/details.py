@@ -132,6 +132,14 @@ class Failed(TypedDict, total=False):
     library: str
 
 
+class Held(TypedDict, total=False):
+    """Of a snapshot of GPU memory, in bytes."""
+
+    reserved: int
+    allocated: int
+    held: tuple[tuple[str, int], ...]  # by lines of code, the most first
+
+
 class Named(TypedDict, total=False):
     """Of a job."""
 
@@ -220,6 +228,7 @@ class Details(
     Dumped,
     Ended,
     Failed,
+    Held,
     Identified,
     Named,
     Worked,

@@ -53,7 +53,7 @@ def lacks(need: str) -> str:
             return _no_namespaces()
         case "kernel-log" if kernel.read() is None:
             return "it needs the kernel's log, and dmesg cannot be read here: run it as root, or allow it"
-        case "core" if (reason := core_files.lacking()):
+        case "core" if reason := core_files.lacking():
             return f"it needs a core file: {reason}"
         case "gpu" if not gpus():
             return NO_GPU

@@ -124,6 +124,7 @@ def page(incident: view.Incident) -> dict[str, Any]:
         "ungrouped": len(ranks) - MAX_GROUPS,
         "states": guarded("the ranks", partial(groups.states, document), dict[str, int](), failed),
         "stacks": rows("the stacks", lambda: groups.stacks(document)),
+        "memory": view.rows(document.get("memory")),
         "usual": (usual := rows("the usual causes", lambda: causes.usual(document))),
         "undecided": causes.note(usual),
         "compared": rows("the stacks", lambda: groups.compared(document)),

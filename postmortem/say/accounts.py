@@ -24,6 +24,7 @@ from postmortem.say import headline
 MOST_RANKS, MOST_PROCESSES = 20_000, 1_024
 COMMAND = 300  # characters
 MOST_ATTEMPTS, NAMED = 200, 64  # and ranks or hosts of one
+MOST_SNAPSHOTS = 32
 OTHERS = 3  # attempts that failed differently and are mentioned
 OPENING = ("identity", "anew", "pid")
 Symptom = tuple[Pattern, Event]
@@ -230,6 +231,23 @@ def other_attempts(solution: Solution) -> Iterator[str]:
 def _way(s: Solution) -> tuple[object, ...] | None:
     """The same for two attempts that failed in the same way: the pattern, the exception, the line of code."""
     return (s.root.pattern.id, *map(s.root.event.fields.get, ("type", "code"))) if s.root is not None else None
+
+
+def memory(solution: Solution) -> list[contract.GpuMemory]:
+    """A row for each snapshot of GPU memory, those of the culprits first."""
+    ranked = [(solution.case.rank_of(e), e) for e in solution.case.of_kind("memory")]
+    ranked.sort(key=lambda pair: (pair[0] not in solution.ranks, pair[0] is None, pair[0], pair[1].where))
+    return [
+        {
+            "rank": rank,
+            "gpu": e.gpu,
+            "source": e.where.source,
+            "reserved": e.fields["reserved"],
+            "allocated": e.fields["allocated"],
+            "held": [{"code": code, "bytes": size} for code, size in e.fields["held"]],
+        }
+        for rank, e in ranked[:MOST_SNAPSHOTS]
+    ]
 
 
 # ── clocks and sources ──────────────────────────────────────────────────────────────────────────────────────

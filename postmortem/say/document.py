@@ -66,6 +66,8 @@ def write(found: Diagnosis, sources: Sequence[Source], ledger: contract.Ledger) 
         "tool": {"version": __version__, "library": case.library.digest},
         "trace": [{"step": i + 1, "text": text} for i, text in enumerate(list(case.notes)[:TRACE])],
     }
+    if memory := accounts.memory(solution):
+        document["memory"] = memory
     if usual.rows:
         document["causes"] = list(usual.rows)
         found_verdict["because"] = [*filter(None, [usual.meaning]), *found_verdict["because"]]

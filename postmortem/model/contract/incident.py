@@ -155,6 +155,32 @@ class Stack(TypedDict):
     """Of the one shown"""
 
 
+class HeldMemory(TypedDict):
+    """GPU memory that a line of code allocated."""
+
+    code: str
+    """`file:line function`"""
+    bytes: Count
+    """Of all its blocks"""
+
+
+class GpuMemory(TypedDict):
+    """A snapshot of the memory of a GPU."""
+
+    rank: Count | None
+    """The rank that took it"""
+    gpu: str | None
+    """Its number in the process"""
+    source: str
+    """`path` of the source that holds it"""
+    reserved: Count
+    """Bytes that PyTorch has of the driver"""
+    allocated: Count
+    """Bytes of them in blocks of tensors"""
+    held: list[HeldMemory]
+    """The lines of code that hold most, at most 10"""
+
+
 class Clock(TypedDict):
     """How the clock of one host and kind of stamp was compared with the job's."""
 
@@ -341,6 +367,8 @@ class Document(TypedDict):
     """A view of the processes by rank: by number, at most 20,000"""
     stacks: list[Stack]
     """Stacks of the ranks, at most 32 groups; empty where one rank's traceback is all that is known"""
+    memory: NotRequired[list[GpuMemory]]
+    """Snapshots of GPU memory, those of the culprits first, at most 32"""
     clocks: list[Clock]
     """How clocks were compared"""
     sources: list[Source]
