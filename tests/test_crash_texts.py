@@ -140,3 +140,14 @@ def test_a_snapshot_with_code_is_not_run(tmp_path: Path) -> None:
 
     (tmp_path / "snapshot.pickle").write_bytes(pickle.dumps({**snapshot(), "more": Evil()}))
     assert "builds more than plain data" not in str(analyze(tmp_path).document["verdict"]["outcome"])
+
+
+def test_the_launcher_knows_the_signal_that_pystack_calls_a_segmentation_fault(tmp_path: Path) -> None:
+    text = (CRASHES / "pystack-segv.txt").read_text()
+    (tmp_path / "pystack.txt").write_text(text)
+    pid = text.partition("pid: ")[2].partition(" ")[0]
+    (tmp_path / "agent.log").write_text(
+        "E1120 21:20:00.000000 17000 torch/distributed/elastic/multiprocessing/api.py:984] failed (exitcode: -7) "
+        f"local_rank: 1 (pid: {pid}) of binary: /opt/venv/bin/python\n"
+    )
+    assert " crashed with SIGBUS " in analyze(tmp_path).document["verdict"]["headline"]

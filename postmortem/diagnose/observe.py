@@ -73,7 +73,7 @@ def _claim(case: Case, e: Event, pattern: Pattern) -> Claim:
     pids = (pid,) if pid is not None and pid > 1 else ()
     gpus = _gpus(e) if pattern.entity == "gpu" else ()
     ranks = tuple(sorted(RANKS[pattern.entity](case, e, pids, gpus))) if pattern.entity in RANKS else ()
-    hosts = _hosts(e)
+    e, hosts = _with_signal(case, e, ranks), _hosts(e)
     if pattern.entity == "peer" and pattern.role == "cause" and not (e.fields.get("host") or e.fields.get("node")):
         hosts = _peer(e)  # the writer complains of another host
     if not hosts and len(ranks) == 1 and ranks[0] in case.registry.host_of:
@@ -81,6 +81,13 @@ def _claim(case: Case, e: Event, pattern: Pattern) -> Claim:
     foreign = case.not_ours(e)
     role = "context" if foreign or e.fields.get("uttered") else pattern.role  # see rules/promote.py
     return Claim(pattern, role, (e,), ranks, hosts, gpus, pids, e.attempt, foreign, pattern.strength)
+
+
+def _with_signal(case: Case, e: Event, ranks: Ranks) -> Event:
+    """The event with the signal by which its rank ended: pystack calls every fault that has an address, a bus error
+    too, a segmentation fault (pystack/__main__.py format_failureinfo_information)."""
+    end = case.end_of(ranks[0]) if len(ranks) == 1 and e.fields.get("tool") == "pystack" else None
+    return e if end is None or end.kind != "crash" else e._replace(fields={**e.fields, "signal": end.signal})
 
 
 def _one(rank: int | None) -> Ranks:
