@@ -5,23 +5,37 @@ Thread 0x00007fa603006b80 (most recent call first):
   File "/opt/train/train.py", line 9 in load_batch
 
 The main thread comes last. The file's name has the time of its machine: stacks_20261128_194051.txt.
+
+=== FR Trace ===                  what the recorders of all ranks have; of torchcomms, `TorchComms FR Trace`
+--- Collectives ---
+  id    ...    collective_seq_id    ...  expected_ranks    collective_state    collective_frames    missing_ranks
+  13    ...                   14    ...  {0, 1, 2}         scheduled           []                   {1}
+
+debug_server/rank1: b'http://gn1:53163'               keys of the store, with the host of each rank
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice, takewhile
 
 from postmortem.documents import outline, stacks
 from postmortem.formats import times
-from postmortem.formats.excerpt import document_event, timed
+from postmortem.formats.excerpt import document_event, source_event, timed
 from postmortem.formats.frames import Frames, stack_fields
 from postmortem.model import Event, Source
+from postmortem.model.details import Collective, Counts, Details, Group
 from postmortem.model.digits import whole
 from postmortem.system import forms
 
 _REGEXES = forms.regexes("formats/exceptions")
 _RANK = re.compile(r"=== Rank (\d{1,7}): (?:https?://([\w.-]{1,253})[:/])?.* ===$")
+_STORED = re.compile(r"debug_server/rank(\d{1,7}): b'https?://([\w.-]{1,253}):\d")
+_OTHERS = re.compile(
+    r"(\d{1,7}): Collective\(.{0,200}?collective_name='([^']{1,80})', input_sizes=(\[[\[\]\d, ]{0,300}\])"
+)
+MOST, ROWS = 4096, 20_000  # ranks; rows of a table
 _TAKEN = re.compile(r"_(\d{4})(\d\d)(\d\d)_(\d\d)(\d\d)(\d\d)\.txt")
 
 
@@ -36,7 +50,56 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
         for event in _stacks(source, lines[start:end]):
             where = event.where._replace(line=event.line + start)
             yield timed(event._replace(where=where, rank=whole(head[1]), host=head[2]), stamp)
+    yield from (timed(event, stamp) for event in (*_hosts(source, lines), *_recorded(source, lines)))
     yield from broken
+
+
+def _hosts(source: Source, lines: list[str]) -> Iterator[Event]:
+    for number, line in enumerate(lines):
+        if m := _STORED.match(line):
+            event = document_event(source, "identity", lines, number, {}, None)
+            yield event._replace(rank=whole(m[1]), host=m[2])
+
+
+def _recorded(source: Source, lines: list[str]) -> Iterator[Event]:
+    """A `recorder` for each rank, from the table of collectives, which torch's analysis joined over all ranks."""
+    entries: dict[int, list[tuple[Collective, bool]]] = {}
+    groups: dict[str, Group] = {}
+    for cells, line in _collectives(lines):
+        group, name, sizes, expected = cells[6], cells[7], cells[8], _numbers(cells[10])[:MOST]
+        missing = {n for cell in cells[13:] if cell[:1] == "{" and "Collective" not in cell for n in _numbers(cell)}
+        others = {whole(m[1]): (m[2], m[3]) for m in _OTHERS.finditer(line)}
+        groups[group] = {"desc": group.rpartition(":")[2], "ranks": tuple(sorted(expected))}
+        for rank in expected:
+            own = (group, whole(cells[3]), *others.get(rank, (name, sizes)))
+            entries.setdefault(rank, []).extend([] if rank in missing else [(own, cells[11] == "completed")])
+    return (_recorder(source, rank, made, groups) for rank, made in entries.items())
+
+
+def _collectives(lines: list[str]) -> Iterator[tuple[list[str], str]]:
+    """The rows of the table, each with its cells; no cell before the last has two spaces in it."""
+    first = next((number for number, line in enumerate(lines) if line.startswith("--- Collectives")), len(lines))
+    for line in takewhile(lambda line: line[:3] != "---", islice(lines, first + 1, first + ROWS)):
+        cells = [cell.strip() for cell in line.split("  ") if cell.strip()]
+        if len(cells) > 12 and cells[3].isdecimal():
+            yield cells, line
+
+
+def _recorder(source: Source, rank: int, made: list[tuple[Collective, bool]], groups: dict[str, Group]) -> Event:
+    status: dict[str, Counts] = {}
+    for (group, seq, *_), done in made:
+        last = status.setdefault(group, {"enqueued": 0, "started": None, "completed": None})
+        last["enqueued"] = max(last["enqueued"] or 0, seq)
+        last["completed"] = max(last["completed"] or 0, seq) if done else last["completed"]
+    pending = tuple(entry for entry, done in made if not done)
+    fields: Details = {"entries": tuple(entry for entry, _ in made), "pending": pending, "status": status}
+    fields |= {"groups": groups, "whole": False}
+    text = f"rank {rank}: last enqueued " + ", ".join(f"{c['enqueued']} of {group}" for group, c in status.items())
+    return source_event(source, "recorder", text, rank=rank, fields=fields)
+
+
+def _numbers(text: str) -> list[int]:
+    return [whole(n) for n in re.findall(r"\d{1,7}", text)]
 
 
 def _stacks(source: Source, lines: list[str]) -> Iterator[Event]:
