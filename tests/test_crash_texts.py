@@ -3,15 +3,24 @@ shortened); those of coredumpctl, apport, compute-sanitizer and cuda-gdb have th
 
 from __future__ import annotations
 
+import base64
+import gzip
+import io
 import pickle
+import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from conftest import ROOT
+from postmortem import documents
 from postmortem.analyze import analyze
 from postmortem.documents import crash
+from postmortem.model import Source
 from postmortem.report.html import render_html
 
 CRASHES = ROOT / "tests" / "data" / "crashes"
@@ -151,3 +160,81 @@ def test_the_launcher_knows_the_signal_that_pystack_calls_a_segmentation_fault(t
         f"local_rank: 1 (pid: {pid}) of binary: /opt/venv/bin/python\n"
     )
     assert " crashed with SIGBUS " in analyze(tmp_path).document["verdict"]["headline"]
+
+
+# ── what other programs keep of a crash: synthetic, as their sources write it ───────────────────────────────────────────
+
+
+def minidump(variables: bytes = b"RANK=3\0WORLD_SIZE=8\0WANDB_API_KEY=planted-4f1c\0", signal: int = 11) -> bytes:
+    """Breakpad's minidump_format.h: streams of the exception, the modules, and copies of files of /proc."""
+    base, at = 0x7F0000000000, 24 + 12 * 5
+    name = "/opt/train/libkernels.so".encode("utf-16-le")
+    streams: dict[int, bytes] = {}
+    streams[0x47670004] = b"Name:\tpython3\nPid:\t4242\nThreads:\t4\n"
+    streams[0x47670006] = b"python3\0-u\0train.py\0"
+    streams[0x47670007] = variables
+    after = at + sum(map(len, streams.values())) + 168 + 112
+    streams[6] = struct.pack("<4IQQ2I15Q2I", 4242, 0, signal, 0, 0, 0x300, 0, 0, *[0] * 15, 1232, after)
+    module = struct.pack("<QIIII", base, 0x10000, 0, 0, after + 1232)
+    streams[4] = struct.pack("<I", 1) + module.ljust(108, b"\0")
+    context = bytes(248) + struct.pack("<Q", base + 0x1149) + bytes(1232 - 256)
+    rows = b""
+    for kind, data in streams.items():
+        rows += struct.pack("<3I", kind, len(data), at)
+        at += len(data)
+    assert at == after
+    head = b"MDMP" + struct.pack("<5I", 0xA793, 5, 24, 0, 1795895410)
+    return head + rows + b"".join(streams.values()) + context + struct.pack("<I", len(name)) + name
+
+
+def test_a_minidump_names_rank_signal_address_and_module(tmp_path: Path) -> None:
+    (tmp_path / "b9a2c7d0.dmp").write_bytes(minidump())
+    document = analyze(tmp_path).document
+    headline = document["verdict"]["headline"]
+    assert headline.startswith("Rank 3 (pid 4242) crashed with SIGSEGV at address 0x300 in libkernels.so+0x1149 at ")
+    assert "planted" not in str(document)
+
+
+@given(st.lists(st.tuples(st.integers(0, 700), st.binary(min_size=1, max_size=8)), max_size=20), st.integers(0, 1900))
+def test_no_minidump_makes_the_reader_raise(changes: list[tuple[int, bytes]], length: int) -> None:
+    data = bytearray(minidump())
+    for at, piece in changes:
+        data[at : at + len(piece)] = piece
+    data = data[:length]
+    list(documents.IN_PARTS["minidump"](Source("x.dmp", "minidump", len(data)), documents.Parts(Bytes(data)), ""))
+
+
+class Bytes(io.BytesIO):
+    """A stream that can be read at any place."""
+
+    def read_at(self, at: int, n: int) -> bytes:
+        return self.getvalue()[at : at + n]
+
+    def pass_over(self, n: int) -> int:
+        return len(self.read(n))
+
+
+def test_a_folder_of_abrt_names_the_rank_and_the_signal(tmp_path: Path) -> None:
+    folder = tmp_path / "ccpp-2026-11-20-20:59:37.123-4242"
+    folder.mkdir()
+    files = {"reason": "python3.11 killed by SIGSEGV", "environ": "RANK=3\nWANDB_API_KEY=planted-4f1c\n", "uid": "1000"}
+    files |= {"executable": "/usr/bin/python3.11", "cmdline": "python -u train.py", "last_occurrence": "1795208377"}
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    document = analyze(tmp_path).document
+    assert document["verdict"]["headline"].startswith("Rank 3 (pid 4242) crashed with SIGSEGV")
+    assert "planted" not in str(document)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
+def test_the_core_in_a_report_of_apport_is_read(pack: Any, tmp_path: Path) -> None:
+    """A real core of a rank, in the form that problem_report.py writes."""
+    core = gzip.decompress(next((ROOT / "sample_logs/core-null-table-no-kernel-log/logs").glob("core.*")).read_bytes())
+    packed = pack(core)
+    lines = [b" " + base64.b64encode(packed[at : at + 4096]) for at in range(0, len(packed), 4096)]
+    head = b"ProblemType: Crash\nDate: Fri Nov 20 20:59:37 2026\nExecutablePath: /usr/bin/python3.11\nSignal: 11\n"
+    head += b"CoreDump: base64\n"
+    (tmp_path / "_usr_bin_python3.11.0.crash").write_bytes(head + b"\n".join(lines) + b"\n")
+    headline = analyze(tmp_path).document["verdict"]["headline"]
+    assert "Rank 1 " in headline and "(pid 8766) crashed with SIGSEGV at address 0x300 in libkernels.so" in headline
+    assert "20:59:37" in headline

@@ -25,6 +25,7 @@ from postmortem.documents import (
     inspector,
     kubernetes,
     memory_snapshot,
+    minidump,
     ras,
     slurm,
     stacks,
@@ -41,7 +42,7 @@ READERS: dict[str, Reader] = {
     "stack": stacks.parse,
     "core-head": core.head,
     "coredumpctl": crash_reports.coredumpctl,
-    "apport": crash_reports.apport,
+    "abrt": crash_reports.abrt,
     "process-table": tables.processes,
     "cgroup": tables.counters,
     "slurm": slurm.parse,
@@ -52,13 +53,15 @@ READERS: dict[str, Reader] = {
 }
 IN_PARTS: dict[str, Callable[[Source, Parts, str], Iterator[Event]]] = {
     "core": core.parse,
+    "apport": crash_reports.apport,
     "memory-snapshot": memory_snapshot.parse,
-}  # of binary formats
+    "minidump": minidump.parse,
+}  # of what is not read as a whole
 UNREAD = "memory and tables that tell nothing about the crash"
 PLACED: dict[str, Callable[[Source, bytes, Sequence[Event]], list[Event]]] = {"kubernetes": kubernetes.placed}
 KINDS = frozenset({*READERS, *PLACED})  # sources that are read whole
 # patterns do not read the lines of these,
-UNSEARCHED = frozenset({"core-head", "flight-recorder", "inspector", "debug-server"})
+UNSEARCHED = frozenset({"abrt", "core-head", "flight-recorder", "inspector", "debug-server"})
 STATED = frozenset({"slurm", "ras"})  # nor those of these unless the reader finds nothing
 
 __all__ = ["IN_PARTS", "KINDS", "PLACED", "READERS", "STATED", "UNREAD", "UNSEARCHED", "Parts", "Reader", "Stream"]

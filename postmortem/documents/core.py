@@ -36,7 +36,7 @@ _NAMED = lazy.regex(
 def parse(source: Source, parts: Parts, stacks: str = "") -> Iterator[Event]:
     """Read one core: an `identity` and a `crash`; `unreadable` where a part of it is missing or damaged. `stacks` is
     what pystack printed of it."""
-    yield from _events(source, source.path, read(parts), None, stacks)
+    yield from events(source, source.path, read(parts), None, stacks)
 
 
 def head(source: Source, content: bytes) -> Iterator[Event]:
@@ -57,10 +57,11 @@ def head(source: Source, content: bytes) -> Iterator[Event]:
     core.faults = [str(fault)[:SHOWN] for fault in core.faults[:20]]
     at = record.get("written")
     written = Stamp(at, "absolute", str(at), 2.0) if isinstance(at, float) and 0 < at < 1e11 else None
-    yield from _events(source, cut(str(record.get("core_file")), SHOWN), core, written, "")
+    yield from events(source, cut(str(record.get("core_file")), SHOWN), core, written, "")
 
 
-def _events(source: Source, path: str, core: Core, written: Stamp | None, stacks: str) -> Iterator[Event]:
+def events(source: Source, path: str, core: Core, written: Stamp | None = None, stacks: str = "") -> Iterator[Event]:
+    """What a core states: who it was, how it ended, and what is missing."""
     yield from _crash(source, path, core, written, stacks)
     for fault in core.faults:
         yield source_event(source, "unreadable", f"The core file is {fault}.", severity="warning")

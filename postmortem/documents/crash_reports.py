@@ -13,24 +13,31 @@ Fri 2026-11-20 20:59:37 UTC 20075 1000 100 SIGSEGV present  /usr/bin/python3.11 
 ProblemType: Crash                                                 apport: /var/crash/*.crash
 ProcEnviron:
  RANK=3
+CoreDump: base64
+ H4sIAAAAAAAC/0NvcmVEdW1wAA==                        the core, as lines of one gzip or zstd stream
 """
 
 from __future__ import annotations
 
+import binascii
+import zlib
 from collections.abc import Iterator
+from itertools import takewhile
+from typing import Any
 
-from postmortem.documents import crash, debugger
+from postmortem.documents import core, crash, debugger
+from postmortem.documents.parts import Parts
 from postmortem.formats import times
-from postmortem.formats.excerpt import decode, timed
+from postmortem.formats.excerpt import decode, source_event, timed
 from postmortem.formats.frames import Frames
 from postmortem.model import Event, Source
 from postmortem.model.digits import number, whole
 from postmortem.privacy import cut
-from postmortem.system import forms
+from postmortem.system import core_files, forms
 
 _FORMS = forms.regexes("documents/crashes")
+CORE, ZSTD = b"\nCoreDump: base64\n", b"\x28\xb5\x2f\xfd"
 KEYS = 64  # characters of a key
-RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
 def coredumpctl(source: Source, content: bytes) -> Iterator[Event]:
@@ -68,17 +75,75 @@ def _of(event: Event, program: str) -> Event:
     return event._replace(fields={**event.fields, "comm": program.rpartition("/")[2]}) if program else event
 
 
-def apport(source: Source, content: bytes) -> Iterator[Event]:
-    """The crash of an apport report. `CoreDump` is left out: the report has its registers and stacks as text."""
-    text = content.split(b"\nCoreDump: base64", 1)[0][: 8 << 20]
-    lines = [decode(line) for line in text.split(b"\n")]
+def apport(source: Source, parts: Parts, stacks: str = "") -> Iterator[Event]:
+    """The crash of an apport report, and what its core states."""
+    text, found, _ = parts.take(0, 8 << 20).partition(CORE)
+    yield from _report(source, [decode(line) for line in text.split(b"\n")])
+    if found:
+        stream = Parts(_Encoded(parts, len(text) + len(found)))
+        date = times.find(text.partition(b"\nDate: ")[2][:40].partition(b"\n")[0].decode("latin-1"))
+        yield from (e if e.time is not None else timed(e, date) for e in core.parse(source, stream, stacks))
+
+
+def abrt(source: Source, content: bytes) -> Iterator[Event]:
+    """What a file of an abrt folder states: `reason` the signal, `environ` the rank."""
+    m = _FORMS["abrt-folder"].search(source.path)
+    if m is None:
+        return
+    lines, pid = [decode(line) for line in content[: 1 << 20].split(b"\n")], whole(m["pid"])
+    if m["file"] == "environ":
+        environment = core_files.known(content[: 1 << 20].replace(b"\0", b"\n").split(b"\n"))
+        rank = next((n for key in core.RANKS if (n := number(environment.get(key, ""))) is not None), None)
+        host = environment.get("HOSTNAME")
+        yield from [] if rank is None else [source_event(source, "identity", "", rank=rank, pid=pid, host=host)]
+    elif m["file"] == "reason":
+        one = crash.event(source, lines, 0, crash.signal_of(lines[0]), [], "abrt", pid)
+        yield timed(_of(one, lines[0].split(" ")[0]), times.find(f"{m['day']}T{m['time']}"))
+
+
+class _Encoded:
+    """The stream in the lines of base64 from `at` on (problem_report.py)."""
+
+    def __init__(self, parts: Parts, at: int) -> None:
+        self._parts, self._at, self._rest = parts, at, b""
+        self._unpack: Any = None
+        self._ready = bytearray()
+
+    def read(self, n: int, /) -> bytes:
+        while len(self._ready) < n and (piece := self._parts.take(self._at, 1 << 16)):
+            self._at += len(piece)
+            *lines, self._rest = (self._rest + piece).split(b"\n")
+            try:
+                self._ready += b"".join(map(self._decoded, takewhile(lambda line: line[:1] == b" ", lines)))
+            except Exception as error:  # each codec has errors of its own
+                raise OSError(str(error)) from None
+        out = bytes(self._ready[:n])
+        del self._ready[:n]
+        return out
+
+    def _decoded(self, line: bytes) -> bytes:
+        data = binascii.a2b_base64(line)
+        if self._unpack is None:
+            import zstandard
+
+            self._unpack = zstandard.ZstdDecompressor().decompressobj() if data[:4] == ZSTD else zlib.decompressobj(31)
+        return bytes(self._unpack.decompress(data))
+
+    def read_at(self, at: int, n: int, /) -> None:
+        return None
+
+    def pass_over(self, n: int, /) -> int:
+        return len(self.read(min(n, 1 << 20)))
+
+
+def _report(source: Source, lines: list[str]) -> Iterator[Event]:
     places = {key: i for i, line in enumerate(lines) if line[:1].isalpha() for key in [line.partition(":")[0]]}
     values = {key: lines[i].partition(":")[2].strip() for key, i in places.items()}
     signal = values.get("SignalName") or values.get("Signal")
     if not signal:
         return
     environment = dict(line.strip().partition("=")[::2] for line in _block(lines, places, "ProcEnviron"))
-    rank = next((n for key in RANKS if (n := number(environment.get(key, ""))) is not None), source.rank)
+    rank = next((n for key in core.RANKS if (n := number(environment.get(key, ""))) is not None), source.rank)
     status = (line.split() for line in _block(lines, places, "ProcStatus"))
     pid = next((number(words[1]) for words in status if len(words) == 2 and words[0] == "Pid:"), None)
     thread = max(debugger.threads_of(_block(lines, places, "Stacktrace")), key=lambda t: len(t.frames), default=None)

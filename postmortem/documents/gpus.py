@@ -37,7 +37,8 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
         return
     lines, broken = outline.lines_of(source, content)
     seen: set[tuple[str, str]] = set()
-    for leaf in outline.indented([_REGEXES["xml"].sub(_row, line) for line in lines]):
+    text = (_REGEXES["xml"].sub(_row, line) for line in lines)
+    for leaf in _table(lines) if "," in lines[0] else outline.indented([*text]):
         if not any(value.match(leaf.value) for value in _VALUES.values()):
             continue
         device = next((m for key in leaf.path if (m := _REGEXES["device"].match(str(key)))), None)
@@ -50,6 +51,15 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
                 yield _fact(source, lines, leaf.line, f"{says}: {leaf.value}", name)
     yield from islice(_tables(source, lines), MOST)
     yield from broken
+
+
+def _table(lines: list[str]) -> Iterator[outline.Leaf]:
+    """The values of `nvidia-smi --query-gpu=... --format=csv`: the header has the names of the properties."""
+    names = [name.strip().partition(" [")[0] for name in lines[0].split(",")]
+    for number, line in enumerate(lines[1:], 1):
+        row = dict(zip(names, (cell.strip() for cell in line.split(",")), strict=False))
+        device = f"GPU {row.get('pci.bus_id') or row.get('gpu_bus_id') or row.get('index', '')}".rstrip()
+        yield from (outline.Leaf((device, name), value, number) for name, value in row.items())
 
 
 def _row(m: re.Match[str]) -> str:

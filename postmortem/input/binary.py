@@ -7,7 +7,7 @@ import re
 from postmortem.system import forms
 
 ELF_TYPES = {1: "ELF object", 2: "ELF program", 3: "ELF library or program", 4: "ELF core"}
-IN_PARTS = {"ELF core": "core"}  # formats that are documents, and their kinds of source
+IN_PARTS = {"ELF core": "core", "minidump": "minidump"}  # formats that are documents, and their kinds of source
 CONTROLS = bytes(c for c in range(32) if c not in b"\t\n\v\f\r\b\x1b\a") + b"\x7f"
 HOLES = re.compile(rb"\0{64,}")  # shorter runs of NULs are numbers in binary data, longer ones are holes in a text
 

@@ -327,7 +327,7 @@ class Event(NamedTuple):
 
 
 _TOOL: Speaker = "tool"
-_TOOLS = ("gpu-report", "ras", "debug-server", "inspector", "process-table", "cgroup", "core-note", "core", "core-head")
+_TOOLS = "gpu-report ras debug-server inspector process-table cgroup core-note core core-head minidump abrt coredumpctl"
 _SPEAKERS: Mapping[str, Speaker] = {
     "agent": "launcher",
     "run": "launcher",
@@ -335,7 +335,7 @@ _SPEAKERS: Mapping[str, Speaker] = {
     "scheduler": "scheduler",
     "slurm": "scheduler",
     "kubernetes": "cluster",
-    **dict.fromkeys((*_TOOLS, "memory-snapshot", "coredumpctl", "apport", "environment", "stack"), _TOOL),
+    **dict.fromkeys((*_TOOLS.split(), "memory-snapshot", "apport", "environment", "stack"), _TOOL),
 }
 
 

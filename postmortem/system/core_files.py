@@ -21,7 +21,7 @@ import re
 import resource
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
@@ -173,11 +173,9 @@ class _Reader:
             self.core.faults.append(f"without the part that has the environment{far}, so its rank is not known from it")
             return
         for text in reversed(data[: len(data) - data.endswith(b"\0")].split(b"\0")):
-            name, found, value = text.partition(b"=")
-            if not found:
+            if b"=" not in text:
                 return
-            if ENVIRONMENT.fullmatch(name):
-                self.core.environment[name.decode()] = _text(value[:SHOWN])
+            self.core.environment.update(known([text]))
 
     def conclude(self) -> None:
         """The address, the sender, and the files that the addresses are in."""
@@ -198,6 +196,12 @@ class _Reader:
         """The mapped file of an address, and the offset in it."""
         rows = ((file, address - start + at) for start, end, at, file in self.mappings if start <= address < end)
         return next(rows, ("", 0))
+
+
+def known(strings: Iterable[bytes]) -> dict[str, str]:
+    """Return the variables that may be shown."""
+    pairs = (text.partition(b"=") for text in strings)
+    return {name.decode(): _text(value[:SHOWN]) for name, _, value in pairs if ENVIRONMENT.fullmatch(name)}
 
 
 def _text(data: bytes) -> str:

@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,9 @@ DUMPS = ROOT / "tests" / "data" / "flight_recorder"
 REPORTS = ROOT / "tests" / "data" / "excerpts" / "reports.yaml"
 WINDOW = 12  # lines of one sample
 KINDS = (
-    "console", "agent", "kernel", "error-file", "flight-recorder", "stack", "coredumpctl", "apport", "process-table",
+    "console", "agent", "kernel", "error-file", "flight-recorder", "stack", "coredumpctl", "process-table",
     "cgroup", "scheduler", "ray", "json-lines", "slurm", "kubernetes", "gpu-report", "ras", "debug-server", "inspector",
+    "abrt", "core-head",
 )  # fmt: skip
 
 
@@ -514,6 +516,8 @@ def _targets() -> Iterator[Target]:
         yield Target(kind, dumps if kind == "flight-recorder" else of_kinds(kind), document_of(kind), 4)
     yield Target("core", cores, parts_of("core"), 2)
     yield Target("memory-snapshot", snapshots, parts_of("memory-snapshot"), 2)
+    yield Target("minidump", lambda: [import_module("test_crash_texts").minidump()], parts_of("minidump"), 2)
+    yield Target("apport", of_kinds("apport"), parts_of("apport"), 2)
     yield Target("kubernetes", of_kinds("kubernetes"), placed, 3)
     yield Target("named", lines, named, 4)
     yield Target("opened", packed, opened, 2)
