@@ -23,7 +23,7 @@ NUMBERS = (  # and a variable that a rank has and its launcher's script has not
     ("SLURM_PROCID", "SLURM_STEP_ID"),
 )
 JOB = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT")
-DUMPS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+DUMPS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCHCOMM_FR_DUMP_TEMP_FILE")
 ENVIRON_MAX = 1 << 20
 CHILDREN = 4  # workers per rank
 
@@ -111,7 +111,7 @@ def dump_prefixes(env: dict[str, str]) -> tuple[str, ...]:
     """Return where PyTorch writes flight-recorder dumps; the rank's number follows each prefix."""
     home = env.get("XDG_CACHE_HOME") or os.path.join(env.get("HOME", "/nonexistent"), ".cache")
     own = tuple(env[name] for name in DUMPS if env.get(name))
-    return own or ("/tmp/nccl_trace_rank_", f"{home}/torch/comm_lib_trace_rank_")
+    return own or ("/tmp/nccl_trace_rank_", f"{home}/torch/comm_lib_trace_rank_", f"{home}/torchcomm_fr_trace_")
 
 
 def chosen(found: list[Rank]) -> list[Rank]:
