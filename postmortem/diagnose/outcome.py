@@ -49,6 +49,8 @@ def lacking(case: Case) -> str:
     if ranks := liveness.left_behind(case):
         return f"{ranks_text(ranks)} ran and never reported the end, as the others did later"
     if liveness.is_alive(case):
+        if not case.of_kind("finished") and any(e.speaker == "tool" for e in case.of_kind("stack")):
+            return "a tool took the stack of a process, and no line shows that the run ended"
         errors = {e.where for e in _unknown_notices(case) if e.fields.get("cries")}
         return "errors precede its results" if len(errors) >= SEVERAL and not liveness.shown_at_work(case) else ""
     if case.registry.ranks or case.registry.world or any(s.kind == "agent" for s in case.sources.values()):

@@ -28,6 +28,7 @@ _FINISHED = re.compile(r"\w{3}, (\d\d) (\w{3}) (\d{4}) (\d\d:\d\d:\d\d) ([+-]\d\
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 _STATE = re.compile(r"(?:Last )?State$|state$|lastState$")
 _WHEN = ("lastTimestamp", "eventTime", "series.lastObservedTime", "firstTimestamp", "metadata.creationTimestamp")
+_KUBELET = re.compile(r"\bkubelet, ([a-z\d][\w.-]{0,252})")
 _INDEX = ("metadata.annotations.batch.kubernetes.io/job-completion-index",
           "metadata.labels.batch.kubernetes.io/job-completion-index")  # fmt: skip
 
@@ -45,7 +46,7 @@ class Scope(NamedTuple):
 def placed(source: Source, content: bytes, events: Sequence[Event]) -> list[Event]:
     """The events of an answer with what other lines of the same object state; and `unreadable` where it is cut."""
     found, broken = _scopes(source, content)
-    out = sorted(events, key=lambda e: e.line)
+    out = sorted((_of_kubelet(e) for e in events), key=lambda e: e.line)
     lines = [e.line for e in out]
     for scope in found:  # inner ones come last
         for index in range(bisect_left(lines, scope.first), bisect_right(lines, scope.last)):
@@ -62,6 +63,12 @@ def _scopes(source: Source, content: bytes) -> tuple[list[Scope], list[Event]]:
         return [], []
     lines, broken = outline.lines_of(source, content)
     return list(_described(lines)), broken
+
+
+def _of_kubelet(e: Event) -> Event:
+    """A row of `kubectl get events -o wide` names the node of the kubelet that reported it."""
+    m = _KUBELET.search(e.text) if e.host is None else None
+    return e._replace(host=m[1]) if m else e
 
 
 def _placed(e: Event, scope: Scope) -> Event:

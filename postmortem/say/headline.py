@@ -333,4 +333,5 @@ def _complaint(solution: Solution) -> str:
     if last is not None:
         return f"NCCL's last error was `{_quoted(gist(last.event.text))}`"
     first = min(loud, key=lambda c: (c.pattern.category in (None, "scheduler"), c.role != "symptom", in_time(c.event)))
-    return inside(first.pattern.title.rstrip("."))
+    detail = first.event.fields.get("detail") if first.speaker == "tool" else None
+    return inside(first.pattern.title.rstrip(".")) + (f" ({detail})" if detail else "")
