@@ -22,9 +22,8 @@ from postmortem.model.details import Details
 from postmortem.model.digits import number
 from postmortem.privacy import cut
 from postmortem.system import lazy
-from postmortem.system.core_files import SHOWN, Core, read
+from postmortem.system.core_files import SHOWN, Core, rank_of, read
 
-RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 SIGNALS = {s.value: s.name for s in signal.Signals if s.value < 32}
 # core.COMM.UID.BOOT.PID.TIME (systemd), with the time in microseconds; core.%e.%p.%h.%t and the like
 _SYSTEMD = lazy.regex(r"core\.[^/]+\.\d+\.[0-9a-f]{32}\.(?P<pid>\d+)\.(?P<time>\d{16})(?:\.\w+)?$")
@@ -71,7 +70,7 @@ def _crash(source: Source, path: str, core: Core, written: Stamp | None, stacks:
     environment = core.environment
     named = _SYSTEMD.search(path) or _NAMED.search(path)
     pid = core.pid or (number(named["pid"]) if named else None)
-    rank = next((n for key in RANKS if (n := number(environment.get(key, ""))) is not None), source.rank)
+    rank = source.rank if (found := rank_of(environment)) is None else found
     host = (named.groupdict().get("host") if named else None) or environment.get("HOSTNAME") or source.host
     who: dict[str, Any] = {"rank": rank, "pid": pid, "host": host}
     fields: Details = {} if pid is None else {"pid": pid}

@@ -93,7 +93,7 @@ def abrt(source: Source, content: bytes) -> Iterator[Event]:
     lines, pid = [decode(line) for line in content[: 1 << 20].split(b"\n")], whole(m["pid"])
     if m["file"] == "environ":
         environment = core_files.known(content[: 1 << 20].replace(b"\0", b"\n").split(b"\n"))
-        rank = next((n for key in core.RANKS if (n := number(environment.get(key, ""))) is not None), None)
+        rank = core_files.rank_of(environment)
         host = environment.get("HOSTNAME")
         yield from [] if rank is None else [source_event(source, "identity", "", rank=rank, pid=pid, host=host)]
     elif m["file"] == "reason":
@@ -143,7 +143,7 @@ def _report(source: Source, lines: list[str]) -> Iterator[Event]:
     if not signal:
         return
     environment = dict(line.strip().partition("=")[::2] for line in _block(lines, places, "ProcEnviron"))
-    rank = next((n for key in core.RANKS if (n := number(environment.get(key, ""))) is not None), source.rank)
+    rank = source.rank if (found := core_files.rank_of(environment)) is None else found
     status = (line.split() for line in _block(lines, places, "ProcStatus"))
     pid = next((number(words[1]) for words in status if len(words) == 2 and words[0] == "Pid:"), None)
     thread = max(debugger.threads_of(_block(lines, places, "Stacktrace")), key=lambda t: len(t.frames), default=None)

@@ -92,11 +92,11 @@ def _tables(source: Source, lines: list[str]) -> Iterator[Event]:
             yield _fact(source, lines, number, says, m["bus"])
         elif m := _REGEXES["diag-row"].match(line):
             test = m["test"].strip() or test
-            entity = _REGEXES["diag-gpu"].search(m["result"])
+            bad = _REGEXES["diag-failed"].search(m["result"])
+            entity = _REGEXES["diag-gpu"].search(m["result"]) or (bad if bad and bad[1] else None)
             device = entity[1] if entity else "" if m["test"].strip() else device
             below = lines[number + 1] if m["test"].strip() and number + 1 < len(lines) else ""
-            failed = m["result"].strip().endswith("Fail") and not _REGEXES["diag-gpu"].search(below)
-            if failed and _fatal(lines, number):
+            if bad and not _REGEXES["diag-gpu"].search(below) and _fatal(lines, number):
                 yield _fact(source, lines, number, f"gpu diagnostic failed: {test}", device)
 
 

@@ -21,7 +21,7 @@ import re
 import resource
 import stat
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
@@ -33,6 +33,7 @@ ENVIRONMENT = re.compile(
     rb"(?:RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_RANK|MASTER_ADDR|MASTER_PORT|TORCHELASTIC_\w+|SLURM_PROCID"
     rb"|SLURM_JOB_ID|SLURM_NODEID|OMPI_COMM_WORLD_RANK|PMI_RANK|HOSTNAME|CUDA_VISIBLE_DEVICES|NCCL_\w+|TORCH_\w+)"
 )
+RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")  # of launchers
 SEGMENTS, NOTES, NOTED = 1 << 16, 24 << 20, 1 << 17  # program headers; bytes of notes, and their number
 STRINGS, SHOWN = 2 << 20, 4096  # bytes of the environment, and of one value
 MAPPINGS = 1 << 16
@@ -202,6 +203,12 @@ def known(strings: Iterable[bytes]) -> dict[str, str]:
     """Return the variables that may be shown."""
     pairs = (text.partition(b"=") for text in strings)
     return {name.decode(): _text(value[:SHOWN]) for name, _, value in pairs if ENVIRONMENT.fullmatch(name)}
+
+
+def rank_of(environment: Mapping[str, str]) -> int | None:
+    """Return the rank that a launcher gave to a process; None without one."""
+    values = (environment.get(name, "") for name in RANKS)
+    return next((int(value) for value in values if value.isascii() and value.isdigit() and len(value) < 8), None)
 
 
 def _text(data: bytes) -> str:

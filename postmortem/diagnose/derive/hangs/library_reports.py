@@ -85,7 +85,9 @@ def desync_report(table: Table) -> Claim | None:
     for e in [] if table.case.all_finished else table.case.telling("laggards"):
         named = numbers(e.fields.get("ranks", ""))
         if named and table.case.rank_of(e) not in named:
-            report = "NCCL's RAS report" if e.source_kind == "ras" else "torch's desync report"
-            because = f"{report} states `{cut(gist(e.text), 110)}`"
+            because = f"torch's desync report states `{cut(gist(e.text), 110)}`"
+            if e.source_kind == "ras":
+                op, last, of = (e.fields.get(name) for name in ("op", "enqueued", "seq"))
+                because = f"NCCL's RAS report has {ranks_text(named)} at {op} {last} of {of}"
             return table.case.claim("rank-never-arrived", named, [e], because)
     return None
