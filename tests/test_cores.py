@@ -28,6 +28,7 @@ from postmortem.documents import core
 from postmortem.input import collect
 from postmortem.library import load
 from postmortem.model import Event, Source
+from postmortem.system import core_files
 from postmortem.system.core_files import Core
 
 CORES = {
@@ -194,13 +195,14 @@ gather_row(0, 3)
 """
 
 
+def unlimited() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (resource.getrlimit(resource.RLIMIT_CORE)[1],) * 2)
+
+
 def crashed(folder: Path, **more: str) -> int:
     """Run a rank that crashes in `folder`; return its pid."""
     (folder / "train.py").write_text(CRASH)
     env = {**os.environ, "RANK": "3", "WORLD_SIZE": "8", "TORCHELASTIC_RUN_ID": "run7", **more}
-
-    def unlimited() -> None:
-        resource.setrlimit(resource.RLIMIT_CORE, (resource.getrlimit(resource.RLIMIT_CORE)[1],) * 2)
 
     words = [sys.executable, "train.py", "--api-key=planted-argument-99aa77"]
     rank = subprocess.Popen(words, env=env, cwd=folder, preexec_fn=unlimited)
@@ -230,6 +232,28 @@ def test_a_core_of_another_job_is_not_collected(tmp_path: Path) -> None:
     archive = tmp_path / "archive.tar.zst"
     python("-m", "postmortem", "collect", "-o", archive, "--job", "run8", cwd=tmp_path)
     assert not [name for name in members(archive) if "/core/" in name]
+
+
+@needs("core files")
+def test_run_names_the_core_and_saves_what_it_states(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(CRASH)
+    env = {"RANK": "3", "LOCAL_RANK": "0", "WORLD_SIZE": "8", "TORCHELASTIC_RUN_ID": "run7"}
+    words = ("-m", "postmortem", "run", "--folder", "runs", "--without", "hook", "--", sys.executable, "train.py")
+    done = python(*words, cwd=tmp_path, env=env, preexec_fn=unlimited)
+    (saved,) = tmp_path.glob("runs/*/core.*.json")
+    journal = saved.with_name("run.jsonl").read_text()
+    assert f"a core of rank 3 (pid {saved.suffixes[0][1:]}) was written: {tmp_path}/core" in journal
+    assert "crashed: segmentation fault in train.py:6" in " ".join(done.stderr.split()), "by faulthandler's stack"
+
+
+@needs("core files")
+def test_where_a_handler_raised_the_signal_again_the_core_has_no_place(tmp_path: Path) -> None:
+    pid = crashed(tmp_path, PYTHONFAULTHANDLER="1")
+    path = core_files.find(pid, str(tmp_path))
+    found = core_files.read(core_files.File(path))
+    assert found.raised and not found.place and found.address == -1
+    verdict = analyze(path).document["verdict"]
+    assert verdict["headline"] == f"Rank 3 (pid {pid}) crashed with SIGSEGV." and verdict["confidence"] == "supported"
 
 
 @settings(max_examples=40, deadline=None)

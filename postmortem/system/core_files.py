@@ -41,7 +41,7 @@ MACHINES = {62: (112, 16, 19), 183: (112, 32, 31)}  # e_machine -> of PRSTATUS t
 PRSTATUS, PRPSINFO, AUXV, FILE, SIGINFO = 1, 3, 6, 0x46494C45, 0x53494749
 AT_ENTRY, AT_EXECFN = 9, 31
 ADDRESSED = (4, 7, 8, 11)  # SIGILL, SIGBUS, SIGFPE, SIGSEGV: siginfo has the address
-SI_KERNEL = 128
+SI_KERNEL, SI_TKILL = 128, -6
 NEAR = 1 << 20  # bytes between a stack pointer and the address of an access beyond the stack's end
 PACKED = {".gz": "gzip", ".xz": "lzma", ".zst": "zstandard", ".lz4": "lz4.frame"}
 HANDLERS = ("/var/lib/systemd/coredump", "/var/lib/apport/coredump", "/var/crash")  # where programs put what they get
@@ -62,6 +62,7 @@ class Core:
     signal: int = 0
     address: int = -1  # of a failed access
     sender: int = 0  # pid
+    raised: bool = False  # again, by a handler of its own, as those of faulthandler and of DataLoader workers do
     overflow: bool = False  # the address is at the end of the stack
     place: str = ""  # file and offset of the instruction
     mapped: str = ""  # the file at the address, of SIGBUS
@@ -187,9 +188,11 @@ class _Reader:
                 core.address = struct.unpack_from("<Q", info, 16)[0]
                 core.mapped = self._file(core.address)[0] if core.signal == ADDRESSED[1] else ""
                 core.overflow = core.signal == ADDRESSED[-1] and abs(core.address - self.sp) < NEAR <= core.address
+            elif core.signal in ADDRESSED and code == SI_TKILL and sender == core.pid:
+                core.raised = True
             elif code == 0 and core.pid not in (0, sender):
                 core.sender = sender
-        file, offset = self._file(self.pc)
+        file, offset = self._file(0 if core.raised else self.pc)
         core.place = f"{file.rpartition('/')[2]}+{offset:#x}" if file else ""
         core.program = self._file(self.entry)[0]
 

@@ -50,7 +50,7 @@ class Job:
         self.journal = journal
         self.quiet = Quiet(folder, time.monotonic())
         self._rank_logs = RankLogs(folder)
-        self.tracker = Tracker(journal, memory)
+        self.tracker = Tracker(journal, memory, folder)
         self.code: int | None = None  # of the command; less than zero for a signal
         self.pid = 0
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)

@@ -44,7 +44,7 @@ def describe(code: int) -> str:
 class Tracker:
     """The living processes of the job that have been seen, each with a descriptor that reports its end."""
 
-    def __init__(self, journal: Journal, memory: Memory) -> None:
+    def __init__(self, journal: Journal, memory: Memory, folder: Path | None) -> None:
         self.known: dict[int, Process] = {}
         self.killed: set[int] = set()  # by us
         self.command = 0
@@ -52,7 +52,7 @@ class Tracker:
         self._looks: dict[int, int] = {}
         self._ranks: set[tuple[int, int | None]] = set()  # with their attempts
         self._world = 0
-        self._journal, self._memory = journal, memory
+        self._journal, self._memory, self._folder = journal, memory, folder
         self._pidfds: dict[int, int] = {}  # pidfd -> pid
         self._poll = select.epoll()
         self._counted = memory.oom_kills()
@@ -142,7 +142,7 @@ class Tracker:
         if is_rank or code < 0 or pid == self.command:
             self._journal.write("end", f"{subject} {end}", facts)
         if facts.get("core"):
-            self._journal.write("core", f"a core of {subject} was written: {_core_place(pid)}", {"pid": pid})
+            self._journal.write("core", f"a core of {subject} was written: {self._save_core(pid)}", {"pid": pid})
         if code == -signal.SIGKILL and pid not in self.killed and self._memory and here:
             self._explain_kill(process)
         if is_rank:
@@ -185,6 +185,19 @@ class Tracker:
             return False
         return process.attempt not in self._over if process.rank is not None else not self._over
 
+    def _save_core(self, pid: int) -> str:
+        """Save what the core of a process states; return where it is, or where the kernel writes cores."""
+        with suppress(OSError):
+            if path := core_files.find(pid, str(Path.cwd()), time.time() - RECENT_S):
+                if self._folder is not None:
+                    (self._folder / f"core.{pid}.json").write_text(core_files.head(path))
+                return f"{path} ({Path(path).stat().st_size >> 20} MiB)"
+        pattern = core_files.pattern()
+        if pattern.startswith("|"):
+            return f"the kernel gives it to `{pattern[1:].split(' ')[0]}`; see `coredumpctl info`"
+        where = "" if pattern.startswith("/") else ", in the folder in which the process ran"
+        return f"core_pattern is `{pattern}`{where}"
+
     def ranks(self) -> list[Process]:
         """Return the ranks that have not ended."""
         return [p for p in self.known.values() if p.rank is not None]
@@ -198,19 +211,6 @@ class Tracker:
         for pidfd in self._pidfds:
             os.close(pidfd)
         self._poll.close()
-
-
-def _core_place(pid: int) -> str:
-    """Where the core of a process is, or where the kernel writes cores."""
-    with suppress(OSError):
-        if path := core_files.find(pid, str(Path.cwd()), time.time() - RECENT_S):
-            return f"{path} ({Path(path).stat().st_size >> 20} MiB)"
-    pattern = core_files.pattern()
-    if pattern.startswith("|"):
-        return f"the kernel gives it to `{pattern[1:].split(' ')[0]}`; see `coredumpctl info`"
-    return f"core_pattern is `{pattern}`" + (
-        "" if pattern.startswith("/") else ", in the folder in which the process ran"
-    )
 
 
 def _facts(process: Process) -> dict[str, object]:
