@@ -42,10 +42,11 @@ def head(source: Source, content: bytes) -> Iterator[Event]:
     """Read what `postmortem collect` saved of a core."""
     try:
         record = plain_json.loads(content)
-    except (ValueError, RecursionError):
-        record = None
+    except (ValueError, RecursionError) as error:
+        record = plain_json.reason(error)
     if not isinstance(record, dict):
-        yield source_event(source, "unreadable", "What was collected of a core is no whole JSON.", severity="warning")
+        text = f"What was collected of a core cannot be read: {record}."
+        yield source_event(source, "unreadable", cut(text, 300), severity="warning")
         return
     core = Core()
     for one in fields_of(Core):

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 from postmortem.formats import plain_json
@@ -20,13 +19,12 @@ _FRAME = forms.regexes("formats/exceptions")["frame"]
 
 
 def parse(source: Source, content: bytes) -> Iterator[Event]:
-    """Read an error.json: {"message": {"message": "RuntimeError: …", "extraInfo": {"py_callstack":
-    "…", "timestamp": "1795208014"}}}."""
+    """Read an error.json."""
     try:
         record = plain_json.loads(content, "backslashreplace")
     except (ValueError, RecursionError) as e:
         if content.strip() and not str(e).startswith("Extra data"):
-            yield source_event(source, "unreadable", f"The error file is no whole JSON: {_why(e)}.")
+            yield source_event(source, "unreadable", f"The error file cannot be read: {plain_json.reason(e)}.")
         return
     message = record.get("message") if isinstance(record, dict) else None
     extra = message.get("extraInfo") if isinstance(message, dict) else None
@@ -48,11 +46,3 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
     fields |= {"wrapper": True} if is_wrapper(kind) else {}
     event = source_event(source, "exception", cut(decisive, 4000), severity="fatal", fields=fields)
     yield timed(event, stamp)
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg} at character {error.pos:,} of {len(error.doc):,}"
-    if isinstance(error, plain_json.TooMuch):
-        return str(error)
-    return "it is nested too deep, or has a number that is too long"

@@ -14,7 +14,6 @@ gloo pg_config has one entry without a name, whose ranks are valid only while th
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from array import array
@@ -37,13 +36,6 @@ _FIELDS = ("entries", "pg_status", "pg_config")
 _COUNTS = ("enqueued", "started", "completed")
 _REGEXES = forms.regexes("formats/exceptions")
 
-_BROKEN = (  # {0}: the error
-    (json.JSONDecodeError, "its JSON is broken: {0.msg}"),
-    (UnicodeDecodeError, "its JSON is not UTF-8"),
-    (plain_json.TooMuch, "{0}"),
-    (RecursionError, "its JSON is nested too deep"),
-    (ValueError, "its JSON has a number that is too long"),  # CPython refuses integers of more than 4,300 digits
-)
 Table = dict[object, object]
 
 
@@ -110,9 +102,8 @@ def _json(content: bytes) -> object:
     try:
         return plain_json.loads(content)
     except (ValueError, RecursionError) as error:
-        reason = next(words for kind, words in _BROKEN if isinstance(error, kind))
         at = getattr(error, "pos", getattr(error, "start", 0))
-        raise PlainPickleError(reason.format(error), at) from None
+        raise PlainPickleError(plain_json.reason(error), at) from None
 
 
 # ── values ──────────────────────────────────────────────────────────────────────────────────────────────────

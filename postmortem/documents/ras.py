@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from postmortem.documents import outline
 from postmortem.documents.facts import fact
@@ -27,6 +27,7 @@ from postmortem.system import forms
 
 MOST = 4096  # ranks of a communicator that are listed
 _REGEXES = forms.regexes("documents/ras")
+Counts = dict[int, tuple[int, list[int], int]]  # count -> how many ranks, those listed, line
 
 
 def parse(source: Source, content: bytes) -> Iterator[Event]:
@@ -73,7 +74,7 @@ class _Text:
         self.source, self.lines = source, lines
         self.world = 0
         self.op, self.last, self.lost = "", -1, ""
-        self.counts: dict[int, tuple[int, list[int], int]] = {}  # count -> how many ranks, those listed, line
+        self.counts: Counts = {}
 
     def section(self, at: int, m: re.Match[str]) -> Iterator[Event]:
         yield from self.behind()
@@ -120,18 +121,8 @@ class _Text:
             fields: Details = {"host": m["host"], "pid": whole(m["pid"]), "gpu": whole(m["gpu"])}
             yield fact(self.source, self.lines, at, f"ras process {self.lost}", pid=whole(m["pid"]), fields=fields)
 
-    def behind(self) -> Iterator[Event]:
-        """The ranks with the lowest count: those listed there, or all but those listed elsewhere."""
-        if not self.op or len(self.counts) < 2:
-            return
-        least = min(self.counts)
-        many, listed, at = self.counts[least]
-        if not listed:
-            others = {rank for count, (_, ranks, _) in self.counts.items() if count != least for rank in ranks}
-            rest = [rank for rank in range(min(self.world, MOST)) if rank not in others]
-            listed = rest if len(rest) == many else []
-        says = f"ras ranks behind {self.op} {least} of {max(self.counts)}"
-        yield _suspects(self.source, self.lines, at, listed, says)
+    def behind(self) -> Iterable[Event]:
+        return _behind(self.source, self.lines, self.op, self.counts, self.world) if self.op else ()
 
 
 END = "#0-0 (0) END"
@@ -169,15 +160,22 @@ def _json(source: Source, lines: list[str], leaves: Sequence[outline.Leaf]) -> I
             if name.startswith("collective_counts.") and number(leaf.value) is not None:
                 counts[path[1], name.rpartition(".")[2]][rank] = leaf
     for (_, op), of_ranks in counts.items():
-        yield from _behind(source, lines, op, of_ranks, stamp)
+        found: Counts = {}
+        for rank, leaf in of_ranks.items():
+            found.setdefault(whole(leaf.value), (0, [], leaf.line))[1].append(rank)
+        yield from _behind(source, lines, op, found, 0, stamp)
 
 
 def _behind(
-    source: Source, lines: list[str], op: str, of_ranks: Mapping[int, outline.Leaf], stamp: Stamp | None
+    source: Source, lines: list[str], op: str, counts: Counts, world: int, stamp: Stamp | None = None
 ) -> Iterator[Event]:
-    found = {rank: whole(leaf.value) for rank, leaf in of_ranks.items()}
-    least, most = min(found.values()), max(found.values())
-    if least < most:
-        behind = [rank for rank, count in found.items() if count == least]
-        says = f"ras ranks behind {op} {least} of {most}"
-        yield _suspects(source, lines, of_ranks[behind[0]].line, behind, says, stamp)
+    """The ranks with the lowest count: those listed there, or all but those listed elsewhere."""
+    if len(counts) < 2:
+        return
+    least = min(counts)
+    many, listed, at = counts[least]
+    if not listed:
+        others = {rank for count, (_, ranks, _) in counts.items() if count != least for rank in ranks}
+        rest = [rank for rank in range(min(world, MOST)) if rank not in others]
+        listed = rest if len(rest) == many else []
+    yield _suspects(source, lines, at, listed, f"ras ranks behind {op} {least} of {max(counts)}", stamp)

@@ -24,6 +24,18 @@ def bounded(text: str) -> str:
     return text
 
 
+def reason(error: Exception) -> str:
+    """What is wrong with a document that `loads` refused."""
+    if isinstance(error, TooMuch):
+        return str(error)
+    if isinstance(error, json.JSONDecodeError):
+        return f"its JSON is broken: {error.msg}"
+    if isinstance(error, UnicodeDecodeError):
+        return "its JSON is not UTF-8"
+    # CPython refuses integers of more than 4,300 digits
+    return f"its JSON {'is nested too deep' if isinstance(error, RecursionError) else 'has a number that is too long'}"
+
+
 def loads(content: bytes, errors: str = "strict") -> object:
     """The value of a document; raises a ValueError of the standard library, or TooMuch."""
     text = bounded(content.decode("utf-8", errors))
