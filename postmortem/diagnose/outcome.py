@@ -49,16 +49,21 @@ def lacking(case: Case) -> str:
     if ranks := liveness.left_behind(case):
         return f"{ranks_text(ranks)} ran and never reported the end, as the others did later"
     if liveness.is_alive(case):
-        if not case.of_kind("finished") and any(e.speaker == "tool" for e in case.of_kind("stack")):
-            return "a tool took the stack of a process, and no line shows that the run ended"
-        errors = {e.where for e in _unknown_notices(case) if e.fields.get("cries")}
-        return "errors precede its results" if len(errors) >= SEVERAL and not liveness.shown_at_work(case) else ""
+        return _doubt(case)
     if case.registry.ranks or case.registry.world or any(s.kind == "agent" for s in case.sources.values()):
         return "no line shows a rank at work or finished"
     problems = [e for e in _unknown_notices(case) if e.raw_time or e.fields.get("cries")]
     if problems:
         return "a line reports a problem, and none shows that the work continued"
     return _without_a_job(case)
+
+
+def _doubt(case: Case) -> str:
+    """What speaks against a job that is at work to its last line."""
+    if not case.of_kind("finished") and any(e.speaker == "tool" for e in case.of_kind("stack")):
+        return "a tool took the stack of a process, and no line shows that the run ended"
+    errors = {e.where for e in _unknown_notices(case) if e.fields.get("cries")}
+    return "errors precede its results" if len(errors) >= SEVERAL and not liveness.shown_at_work(case) else ""
 
 
 def _without_a_job(case: Case) -> str:
