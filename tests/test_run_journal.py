@@ -93,7 +93,7 @@ class FakeMemory(Memory):
 def test_a_process_that_ends_is_in_no_cgroup_and_was_in_ours(tmp_path: Path, first: bool, last: bool) -> None:
     """A worker of many gigabytes takes long to die, and is outside of its cgroup meanwhile."""
     memory = FakeMemory()
-    tracker = Tracker(Journal(tmp_path, "node-a"), memory)
+    tracker = Tracker(Journal(tmp_path, "node-a"), memory, None)
     worker = subprocess.Popen(["sleep", "60"], env=os.environ | {"RANK": "1", "LOCAL_RANK": "1"})
     wait_for(lambda: proc.text(f"/proc/{worker.pid}/comm") == "sleep")
     memory.inside = first
