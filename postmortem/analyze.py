@@ -7,7 +7,7 @@ incident.document["verdict"]["headline"]
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import import_module
@@ -54,6 +54,8 @@ class Options:
     """Logs of a healthy run, for comparison"""
     workers: int = 0
     """Processes that read; 0: as many as pay off"""
+    resolved: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """How often each usual cause was the true one at this site, by category; it changes their order"""
     redact: bool = True
     """Mask secrets"""
     progress: reading.Progress | None = None
@@ -260,7 +262,7 @@ def _concluded(timeline: Timeline, evidence: Evidence, library: Library, options
     sources, ledger = evidence.sources, evidence.ledger
     try:
         found = diagnose(timeline, sources, library, ledger, options.job, evidence.usual)
-        written = document.write(found, sources, ledger)
+        written = document.write(found, sources, ledger, options.resolved)
         written["job"]["name"] = options.job_name
         return written, found.timeline
     except Exception as error:

@@ -215,7 +215,7 @@ def broken_store(path: Path, how: str) -> str:
     with closing(sqlite3.connect(path)) as connection, connection:
         if how == "newer":
             connection.execute("UPDATE alembic_version SET version_num = '9999'")
-            return "was written by a newer postmortem (tables 9999, this program knows 0001)"
+            return "was written by a newer postmortem (tables 9999, this program knows 0002)"
         if how == "something else":
             connection.execute("CREATE TABLE photos (name TEXT)")
             return "is a database of another program"
@@ -295,8 +295,8 @@ def test_a_reader_writes_nothing(where: str, monkeypatch: pytest.MonkeyPatch, tm
         with pytest.raises(HistoryError):
             history.note(f"{1:064x}", "what an agent thinks")
         assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-    monkeypatch.setattr(store, "HEAD", "0002")
-    monkeypatch.setattr(store, "KNOWN", ("0001", "0002"))
+    monkeypatch.setattr(store, "HEAD", "0003")
+    monkeypatch.setattr(store, "KNOWN", (*KNOWN, "0003"))
     monkeypatch.setattr(store, "_prepare", lambda *_: pytest.fail("it would have been brought up to date"))
     with pytest.raises(HistoryError, match="older postmortem") as error, opened(where, reads=True):
         pass

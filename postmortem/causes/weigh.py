@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import log2
+from types import MappingProxyType
 from typing import NamedTuple
 
 from postmortem.causes import facts, moments, rows
@@ -23,6 +25,9 @@ SHOWN, FEWEST = 5, 2
 LIKELY, POSSIBLE, AHEAD = 4, 2, 2
 TOOLS = {"sacct": "slurm", "scontrol": "slurm", "sinfo": "slurm", "kubectl": "container"}  # and the forms of lines.yaml
 SIGNS = 3  # sentences for or against
+SMOOTH, BOUND = 32, 2  # incidents that the weights count for, and the largest effect of a site's
+Resolved = Mapping[str, Mapping[str, int]]  # how often each cause was the true one, by category
+NONE: Resolved = {}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,252}")  # of a host or a job: nothing that a shell would read
 _FIELD = re.compile(r"\{(\w+)\}")
 
@@ -46,15 +51,16 @@ class Usual(NamedTuple):
     first: str = ""
 
 
-def causes(solution: Solution, found: verdict.Verdict) -> Usual:
-    """The usual causes of the verdict where it is a symptom."""
+def causes(solution: Solution, found: verdict.Verdict, resolved: Resolved = NONE) -> Usual:
+    """The usual causes of the verdict where it is a symptom. `resolved` are the true causes of the site's incidents."""
     if solution.outcome == "healthy" or (solution.root is None and not found["category"]):
         return Usual()
     known = facts.of(solution, found["category"], found.get("collective"), found["confidence"])
     symptom = symptom_of(known)
     if symptom is None:
         return Usual()
-    fields, rows_ = _fields(solution, found, known), shown(weighed(symptom, known))
+    here = resolved.get(found["category"] or "", {})
+    fields, rows_ = _fields(solution, found, known), shown(weighed(symptom, known, here))
     return Usual([_row(w, fields) for w in rows_], _meaning(symptom, known), _ahead(rows_))
 
 
@@ -75,11 +81,27 @@ def symptom_of(known: Facts) -> Symptom | None:
     return best if best is not None and best.depth(known) else None
 
 
-def weighed(symptom: Symptom, known: Facts) -> list[Weighed]:
+def weighed(symptom: Symptom, known: Facts, resolved: Mapping[str, int] = MappingProxyType({})) -> list[Weighed]:
     """The causes that no sign excludes, best first."""
-    found = [_weigh(cause, known) for cause in symptom.causes]
+    found = [_of_site(_weigh(cause, known), symptom, resolved) for cause in symptom.causes]
     kept = [w for w in found if w.score is not None]
     return sorted(kept, key=lambda w: -(w.score or 0))
+
+
+def _of_site(w: Weighed, symptom: Symptom, resolved: Mapping[str, int]) -> Weighed:
+    """With the effect of the resolved incidents of the site: the logarithm of how much more often it was the true cause
+    than its weight has it. Two incidents change an order by one sign at most."""
+    ids = {cause.id: 2.0**cause.weight for cause in symptom.causes}
+    n, total = resolved.get(w.cause.id, 0), sum(resolved.get(i, 0) for i in ids)
+    usual = ids[w.cause.id] / sum(ids.values())
+    effect = int(log2((n + SMOOTH * usual) / ((total + SMOOTH) * usual)))
+    effect = max(-BOUND, min(BOUND, effect))
+    if w.score is None or not effect:
+        return w
+    says = f"it was the cause of {n} of {total} resolved incidents of this kind at this site"
+    own = ((Sign("site", effect=effect, says=says), Known(n)),)
+    up, down = (own, ()) if effect > 0 else ((), own)
+    return replace(w, score=w.score + effect, for_=(*up, *w.for_), against=(*down, *w.against))
 
 
 def _weigh(cause: Cause, known: Facts) -> Weighed:

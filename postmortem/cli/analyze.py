@@ -123,13 +123,15 @@ def analyze(
         chosen["executable"] = _python(executable)
     if jobs:
         chosen["workers"] = jobs
+    if history:
+        from postmortem.fleet.history import filing
+
+        chosen["resolved"] = filing.counts(history)
     with _engine(dask, executor) as engine:
         incident = _read(paths, chosen, engine, quiet)
     hide = anonymise or anonymise_map is not None
     if history:
-        from postmortem.fleet.history import filing
-
-        incident = filing.filed(incident, history, next(iter(pages), None), paths, hide)
+        incident = filing.filed(incident, history, next(iter(pages), None), paths, hide, chosen["resolved"])
     if hide:
         from postmortem.report import anonymous
 

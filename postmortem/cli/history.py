@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import getpass
-import inspect
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from postmortem.cli.filters import Query, filtered, known
 from postmortem.cli.options import Anonymise, History, Json
 from postmortem.errors import PathMissing, PostmortemError, UsageError
 from postmortem.fleet.history import backup, lemons
 from postmortem.fleet.history.place import place
-from postmortem.fleet.history.rows import OUTCOMES, clean, row, stamp
-from postmortem.model.vocabulary import CATEGORIES
+from postmortem.fleet.history.rows import clean, row, stamp
+from postmortem.model.vocabulary import CATEGORIES, CAUSES
 from postmortem.report import text
 from postmortem.report.json import dump, harmless
 from postmortem.system import output
-from postmortem.system.arguments import HISTORY, window
+from postmortem.system.arguments import HISTORY
 
 if TYPE_CHECKING:
     from postmortem.fleet.history.store import Store
@@ -32,60 +31,13 @@ UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400, "y": 365 * 86400}
 ID = 12  # characters of an ID that are shown
 NOTE = 2000
 SUFFIXES, JOURNAL = (".html", ".htm", ".json"), "run.jsonl"  # of files in a folder that are added
-Query = dict[str, Any]  # keyword arguments of Store.rows
 Id = Annotated[str, typer.Argument(metavar="ID", help="Incident, as `history list` shows it.")]
-FILTERS = {
-    "since": ("TIME", "Only later incidents (ISO 8601; UTC without a time zone)."),
-    "until": ("TIME", "Only earlier incidents."),
-    "category": ("NAME", "Only this category, such as host-oom."),
-    "outcome": ("NAME", "Only this outcome, such as incident."),
-    "host": ("NAME", "Only incidents with this host or GPU at fault."),
-    "job": ("ID", "Only this job."),
-    "fingerprint": ("HEX", "Only this fingerprint, or its first part."),
-}
-
 app = typer.Typer(
     name="history",
     add_completion=False,
     no_args_is_help=True,
     help="Store verdicts and find earlier ones: how often, on which hosts, and which fix helped.",
 )
-
-
-def _filtered(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of FILTERS in place of its parameter `query`."""
-    parameters: list[inspect.Parameter] = []
-    for own in inspect.signature(command, eval_str=True).parameters.values():
-        if own.name != "query":
-            parameters.append(own.replace(kind=own.KEYWORD_ONLY))
-            continue
-        for name, (metavar, meaning) in FILTERS.items():
-            kind = Annotated[str | None, typer.Option(metavar=metavar, help=meaning, rich_help_panel="Filter")]
-            parameters.append(inspect.Parameter(name, own.KEYWORD_ONLY, default=None, annotation=kind))
-
-    @wraps(command)
-    def filtered(**given: Any) -> None:
-        command(query=_query({name: given.pop(name) for name in FILTERS}), **given)
-
-    filtered.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    filtered.__annotations__ = {each.name: each.annotation for each in parameters}
-    return filtered
-
-
-def _query(wanted: dict[str, str | None]) -> Query:
-    found: Query = {name: value for name, value in wanted.items() if value is not None}
-    _known("--outcome", [wanted["outcome"]], OUTCOMES)
-    _known("--category", [wanted["category"]], CATEGORIES)
-    found |= {name: stamp(at) for name, at in window(wanted["since"], wanted["until"]).items() if at is not None}
-    if "-" not in found.get("fingerprint", "-"):
-        found["cause"] = found.pop("fingerprint")
-    return found
-
-
-def _known(option: str, given: Iterable[str | None], names: Sequence[str]) -> None:
-    """Raise UsageError for a name that no incident can have."""
-    if wrong := [name for name in given if name is not None and name not in names]:
-        raise UsageError(f"{option} {wrong[0]} does not exist", f"there are {', '.join(names)}")
 
 
 def _named(where: str | None) -> str:
@@ -179,7 +131,7 @@ def _add(store: Store, path: Path, names: Any) -> bool:
 
 
 @app.command("list")
-@_filtered
+@filtered
 def list_incidents(
     query: Query,
     history: History = None,
@@ -202,15 +154,17 @@ def list_incidents(
 def show(incident: Id, history: History = None, as_json: Json = False) -> None:
     """Show one incident: its record, its notes, and when the same one was seen."""
     with _opened(history) as store:
+        from postmortem.fleet.history import resolved
+
         uid = store.find(incident)
         (found,) = store.rows(uid=uid)
         involved, notes = store.involved(uid=uid), store.notes(uid=uid)
-        same = store.seen(uid, found["cause"])
+        same, true = store.seen(uid, found["cause"]), resolved.of(store, uid)
     if as_json:
         found["involved"] = [{n: each[n] for n in ("kind", "name", "fault")} for each in involved]
         found["notes"] = [{n: each[n] for n in ("noted", "author", "text")} for each in notes]
-        return output.data(_json({**found, "history": same}))
-    return output.data("\n".join(_record(found, involved, notes, same)))
+        return output.data(_json({**found, "resolved": true, "history": same}))
+    return output.data("\n".join(_record({**found, "resolved": true}, involved, notes, same)))
 
 
 def _record(found: Query, involved: Sequence[Query], notes: Sequence[Query], same: Any) -> Iterator[str]:
@@ -226,6 +180,7 @@ def _record(found: Query, involved: Sequence[Query], notes: Sequence[Query], sam
         "size": text.plural(found["world_size"], "rank") if found["world_size"] else "",
         "hosts": sum(each["kind"] == "host" for each in involved),
         "code": found["code"],
+        "resolved": found["resolved"],
         "fingerprint": found["fingerprint"],
         "seen": summary.history({"history": same}),
         "report": found["report"],
@@ -259,6 +214,17 @@ def repair(history: History = None) -> None:
     output.data(f"{at.shown}: {counted}")
 
 
+def _author() -> str | None:
+    try:
+        return clean(getpass.getuser())
+    except (OSError, KeyError, ImportError):
+        return None
+
+
+def _causes(incomplete: str) -> list[str]:
+    return [name for name in CAUSES if name.startswith(incomplete)]
+
+
 @app.command()
 def note(
     incident: Id,
@@ -269,18 +235,37 @@ def note(
     cleaned = clean(" ".join(words.split()), NOTE)
     if not cleaned:
         raise UsageError("the note is empty", 'postmortem history note ID "what helped"')
-    try:
-        author = clean(getpass.getuser())
-    except (OSError, KeyError, ImportError):
-        author = None
     with _opened(history) as store:
         uid = store.find(incident)
-        store.note(uid, cleaned, author)
+        store.note(uid, cleaned, _author())
     output.say(f"noted on {uid[:ID]}")
 
 
 @app.command()
-@_filtered
+def resolve(
+    incident: Id,
+    cause: Annotated[
+        str, typer.Option(metavar="CAUSE", help="The true cause: an id of the usual causes.", autocompletion=_causes)
+    ],
+    history: History = None,
+) -> None:
+    """Record the true cause of an incident. `history report` counts them; later lists of causes are weighed by them."""
+    if cause not in CAUSES:
+        from difflib import get_close_matches
+
+        near = get_close_matches(cause, CAUSES, 3, 0.4)
+        hint = f"did you mean {' or '.join(near)}?" if near else "`postmortem explain CAUSE` describes one"
+        raise UsageError(f"--cause {cause} does not exist", f"{hint}   (there are {', '.join(CAUSES)})")
+    with _opened(history) as store:
+        from postmortem.fleet.history import resolved
+
+        uid = store.find(incident)
+        count = resolved.resolve(store, uid, cause, _author())
+    output.say(f"resolved {uid[:ID]}: {cause}" + (f", in {count} reports of this job" if count > 1 else ""))
+
+
+@app.command()
+@filtered
 def hosts(
     query: Query,
     history: History = None,
@@ -299,7 +284,7 @@ def hosts(
 ) -> None:
     """List hosts, GPUs, racks and switches that are at fault more often than chance explains."""
     counted = tuple(categories.replace(",", " ").split()) if categories else lemons.HARDWARE
-    _known("--categories", counted, ("all", *CATEGORIES))
+    known("--categories", counted, ("all", *CATEGORIES))
     try:
         places = lemons.mapping(mapping.read_text("utf-8-sig", "replace")) if mapping else {}
     except OSError as error:
@@ -311,7 +296,7 @@ def hosts(
 
 
 @app.command()
-@_filtered
+@filtered
 def export(
     out: Annotated[
         str,
@@ -344,7 +329,7 @@ def export(
 
 
 @app.command()
-@_filtered
+@filtered
 def report(
     query: Query,
     target: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the pages.")] = Path(
@@ -354,10 +339,12 @@ def report(
 ) -> None:
     """Write a static site: incidents over time, causes, hosts, and a page for each month."""
     with _opened(history) as store:
-        rows, involved = store.rows(**query), store.involved(**query)
+        from postmortem.fleet.history import resolved
+
+        rows, involved, causes = store.rows(**query), store.involved(**query), resolved.table(store)
     from postmortem.fleet.history.pages import INDEX, pages
 
-    site = pages(rows, involved, time.time(), target.absolute())
+    site = pages(rows, involved, time.time(), target.absolute(), causes)
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:

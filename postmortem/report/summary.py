@@ -173,7 +173,7 @@ def history(document: view.Document) -> str:
     incomparable = f"; {other:,} filed with another version's fingerprints cannot be compared" if other else ""
     if not times:
         others = f"{text.plural(filed, 'filed job')} since {since}" if filed and since else "it begins with this one"
-        return f"not seen before in the history ({others}{incomparable})"
+        return f"not seen before in the history ({others}{incomparable}){weighed(document)}"
     found = f"seen {'once' if times == 1 else f'{times} times'}"
     if since:
         found += f" since {since}" if times > 1 else f", on {since}"
@@ -183,8 +183,19 @@ def history(document: view.Document) -> str:
         found += f"; last on {last}"
     if seen.get("id"):
         found += f" ({text.line(seen['id'], 80)})"
-    found += incomparable
+    found += incomparable + weighed(document)
     return f"{found}; last time: {text.line(seen['note'], 400)}" if seen.get("note") else found
+
+
+def weighed(document: view.Document) -> str:
+    """Return the number of resolved incidents that the usual causes are weighed by."""
+    count = view.whole(view.part(document, "history").get("resolved"))
+    return f"; usual causes weighed by {text.plural(count, 'resolved incident')} of this site" if count else ""
+
+
+def changes(document: view.Document) -> list[str]:
+    """Return sentences on what changed since the last report of the job; empty without a history."""
+    return view.words(view.part(document, "history").get("changes"))
 
 
 def day(stamp: object) -> str:

@@ -41,6 +41,7 @@ def render_terminal(incident: view.Incident, *, width: int = 80, color: bool = F
     page.field("stuck in", _sentences([summary.collective(document)]))
     page.field("attempts", _sentences([a.line for a in summary.attempts(document)], 300), numbered=False)
     page.field("history", _sentences([summary.history(document)], 600))
+    page.field("changed", _sentences(summary.changes(document), 600), numbered=False)
     page.field("because", _sentences(view.words(verdict.get("because"))[:4]))
     page.causes(causes.lines(document))
     page.field("do", _sentences([action for _, action in view.actions(document)[:4]]))

@@ -31,7 +31,9 @@ COLLECT: verdict.Action = {"kind": "none", "text": "Collect the missing evidence
 Row = dict[str, Any]
 
 
-def write(found: Diagnosis, sources: Sequence[Source], ledger: contract.Ledger) -> contract.Document:
+def write(
+    found: Diagnosis, sources: Sequence[Source], ledger: contract.Ledger, resolved: weigh.Resolved = weigh.NONE
+) -> contract.Document:
     """Write the whole document."""
     solution, others, timeline = found
     case, root = solution.case, solution.root
@@ -40,7 +42,7 @@ def write(found: Diagnosis, sources: Sequence[Source], ledger: contract.Ledger) 
     findings = [_row(f"o{i}", c, evidence) for i, c in enumerate(sorted(solution.claims, key=_order)[:FINDINGS])]
     collectives = collective.last(case)
     found_verdict, ranks = _verdict(solution, evidence), accounts.ranks(solution, collectives)
-    usual = weigh.causes(solution, found_verdict)
+    usual = weigh.causes(solution, found_verdict, resolved)
     document: contract.Document = {
         "schema": contract.SCHEMA,
         "verdict": found_verdict,

@@ -17,7 +17,7 @@ from postmortem.errors import HistoryError, UsageError
 from postmortem.fleet.history.place import Place
 
 DAY_S = 86_400.0
-TABLES = ("incidents", "involved", "notes")
+TABLES = ("incidents", "involved", "notes", "usual", "resolutions", "inputs")
 
 
 def beside(file: Path, suffix: str) -> Path:

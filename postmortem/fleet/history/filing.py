@@ -19,10 +19,31 @@ from postmortem.system import output
 PATIENCE_S = 10.0
 
 
-def filed(incident: Any, where: str, report: Path | None, paths: Sequence[str], hide: bool) -> Any:
-    """File the incident. Return it with `history` in its document; unchanged if filing failed."""
+Counts = Mapping[str, Mapping[str, int]]  # by category and cause
+
+
+def counts(where: str) -> Counts:
+    """Return how often each usual cause was the true one here; nothing where that cannot be read: filing says why."""
     try:
-        return replace(incident, document=_filed(incident.document, where, report, paths, hide))
+        from postmortem.fleet.history.store import opened
+
+        with opened(where, reads=True, patience=PATIENCE_S) as store:
+            from postmortem.fleet.history import resolved
+
+            return resolved.counts(store)
+    except Exception:  # an old or a new store; the verdict must still be printed
+        return {}
+
+
+def filed(
+    incident: Any, where: str, report: Path | None, paths: Sequence[str], hide: bool, known: Counts | None = None
+) -> Any:
+    """File the incident. Return it with `history` in its document; unchanged if filing failed. `known` are the counts
+    by which its usual causes were weighed."""
+    try:
+        of_category = (known or {}).get(incident.document["verdict"]["category"] or "", {})
+        found = _filed(incident.document, where, report, paths, hide, sum(of_category.values()))
+        return replace(incident, document=found)
     except HistoryError as error:
         output.say(f"postmortem: not filed in the history: {line(error.message)}")
         output.say(f"  {line(error.hint)}")
@@ -32,7 +53,7 @@ def filed(incident: Any, where: str, report: Path | None, paths: Sequence[str], 
 
 
 def _filed(
-    document: Mapping[str, Any], where: str, report: Path | None, paths: Sequence[str], hide: bool
+    document: Mapping[str, Any], where: str, report: Path | None, paths: Sequence[str], hide: bool, count: int
 ) -> dict[str, Any]:
     from postmortem.fleet.history.store import opened
 
@@ -48,8 +69,15 @@ def _filed(
     else:
         own = row(document, target, logs)
     with opened(where, make=True, patience=PATIENCE_S) as store:
+        from postmortem.fleet.history import resolved
+
+        changed = resolved.changed(store, own)
         store.file(own)
         found = store.seen(own.uid, own.cause)
+    if changed:
+        found["changes"] = changed
+    if count and document.get("causes"):
+        found["resolved"] = count
     if "host" in found:
         found["host"] = real.get(found["host"], found["host"])
     return {**document, "history": found}

@@ -32,8 +32,11 @@ WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 1080, 260, 44, 30, 10  # pixels of the chart
 OTHERS = "others"
 
 
-def pages(rows: Sequence[Row], involved: Iterable[Row], now: float, folder: Path) -> dict[str, str]:
-    """Return all pages by name. `rows` and `involved` are those of the store; `folder` is the place of the pages."""
+def pages(
+    rows: Sequence[Row], involved: Iterable[Row], now: float, folder: Path, resolved: Sequence[Row] = ()
+) -> dict[str, str]:
+    """Return all pages by name. `rows` and `involved` are those of the store, `resolved` the table of true causes;
+    `folder` is the place of the pages."""
     from markupsafe import Markup
 
     months = _months(rows)
@@ -48,7 +51,7 @@ def pages(rows: Sequence[Row], involved: Iterable[Row], now: float, folder: Path
         **{name: Markup(content) for name, content in (("style", style), ("dark", dark), ("theme", theme))},
     }
     overview = _overview(rows, list(involved), now, folder)
-    site = {INDEX: templates.get_template("fleet.html").render(common, **overview)}
+    site = {INDEX: templates.get_template("fleet.html").render(common, resolved=resolved, **overview)}
     month = templates.get_template("fleet-month.html")
     for name, group in months.items():
         lines = [_line(row, folder) for row in group]

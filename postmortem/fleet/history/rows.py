@@ -16,14 +16,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
+from postmortem.model.vocabulary import CAUSES
 from postmortem.report import text, view
 
 Document = Mapping[str, Any]
 OUTCOMES = ("incident", "undetermined", "recovered", "healthy")
 NAME, PATH, SENTENCE = 255, 4096, 1000  # maximum lengths in characters
-HOSTS = 20_000
+HOSTS, SHOWN = 20_000, 5
+INPUTS, LEAST = 200, 64  # sources by which a job is recognized, and bytes of one
 GREATEST = 2**31 - 1
 _REPLACED = dict.fromkeys((0, *range(0xD800, 0xE000)), "\ufffd")
 
@@ -35,6 +37,13 @@ class Involved:
     kind: str  # host | gpu
     name: str
     fault: bool  # whether the verdict blames it
+
+
+class Usual(NamedTuple):
+    """A row of `causes`."""
+
+    cause: str
+    title: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +74,8 @@ class Row:
     report: str | None = None  # path
     logs: str | None = None  # paths that were analyzed
     involved: tuple[Involved, ...] = ()
+    usual: tuple[Usual, ...] = ()
+    inputs: tuple[str, ...] = ()  # digests of the largest sources
 
 
 def row(document: Document, report: str = "", logs: str = "") -> Row:
@@ -97,6 +108,8 @@ def row(document: Document, report: str = "", logs: str = "") -> Row:
         report=clean(report, PATH),
         logs=clean(logs, PATH),
         involved=tuple(_involved(document)),
+        usual=tuple(_usual(document)),
+        inputs=tuple(_inputs(document)),
         **named,
     )
 
@@ -104,15 +117,30 @@ def row(document: Document, report: str = "", logs: str = "") -> Row:
 def uid(document: Document) -> str:
     """Return the hash of the input: job id, names and sizes of the logs, times of the attempts; without any time,
     also the evidence. So a later version that comes to another verdict corrects the row instead of adding one."""
-    sources = sorted(
-        (PurePosixPath(view.known(s.get("path")).replace("!/", "/")).name, count(s.get("bytes")) or 0)
-        for s in view.rows(document.get("sources"))
-    )
+    sources = sorted(_sources(document))
     spans = [[moment(a.get("begin")), moment(a.get("end"))] for a in view.rows(document.get("attempts"))]
     content: list[Any] = [view.known(view.part(document, "job").get("id")), sources, spans]
     if not any(any(span) for span in spans):
         content += [view.known(e.get("text")) for e in view.rows(view.part(document, "verdict").get("evidence"))]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _sources(document: Document) -> Iterator[tuple[str, int]]:
+    """Yield name and size of each source."""
+    for s in view.rows(document.get("sources")):
+        yield PurePosixPath(view.known(s.get("path")).replace("!/", "/")).name, count(s.get("bytes")) or 0
+
+
+def _inputs(document: Document) -> Iterator[str]:
+    """Yield a digest of each of the largest sources: other jobs have small files of the same name and size."""
+    found = sorted({s for s in _sources(document) if s[1] >= LEAST}, key=lambda s: (-s[1], s[0]))[:INPUTS]
+    yield from (hashlib.sha256(json.dumps(source).encode()).hexdigest()[:32] for source in found)
+
+
+def _usual(document: Document) -> Iterator[Usual]:
+    for each in view.rows(document.get("causes"))[:SHOWN]:
+        if each.get("id") in CAUSES:
+            yield Usual(each["id"], clean(each.get("title"), SENTENCE) or each["id"])
 
 
 def clean(value: object, limit: int = NAME) -> str | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, MetaData, String, Table, Text
 
-KNOWN = ("0001",)  # versions of the tables, oldest first; a test compares them with migrations/
+KNOWN = ("0001", "0002")  # versions of the tables, oldest first; a test compares them with migrations/
 HEAD = KNOWN[-1]
 NAME = String(255)
 TIME = String(30)  # ISO 8601 in UTC: sortable as text in every database
@@ -51,6 +51,32 @@ involved = Table(
     Column("name", NAME, primary_key=True),
     Column("fault", Boolean, nullable=False),
     Index("ix_involved_name", "kind", "name"),
+)
+
+usual = Table(  # the rows of the document's `causes`
+    "usual",
+    metadata,
+    _incident(primary_key=True),
+    Column("place", Integer, primary_key=True),  # 1 is the first
+    Column("cause", NAME, nullable=False),
+    Column("title", Text, nullable=False),
+)
+
+resolutions = Table(
+    "resolutions",
+    metadata,
+    _incident(primary_key=True),
+    Column("cause", NAME, nullable=False),  # the true one
+    Column("resolved", TIME, nullable=False),
+    Column("author", NAME),
+)
+
+inputs = Table(
+    "inputs",
+    metadata,
+    _incident(primary_key=True),
+    Column("digest", String(32), primary_key=True),  # of the name and the size of a source
+    Index("ix_inputs_digest", "digest"),
 )
 
 notes = Table(

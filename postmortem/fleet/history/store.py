@@ -14,7 +14,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ try:
     from sqlalchemy import exc
     from sqlalchemy.dialects import postgresql, sqlite
 
-    from postmortem.fleet.history.schema import HEAD, KNOWN, incidents, involved, notes
+    from postmortem.fleet.history.schema import HEAD, KNOWN, incidents, inputs, involved, notes, usual
 except ImportError:
     raise HistoryError("a history needs SQLAlchemy", "pip install 'torch-postmortem[history]'") from None
 
@@ -52,17 +52,17 @@ class Store:
 
     def __init__(self, engine: Engine, shown: str) -> None:
         self.engine, self.shown = engine, shown
-        self._insert = postgresql.insert if engine.dialect.name == "postgresql" else sqlite.insert
+        self.insert = postgresql.insert if engine.dialect.name == "postgresql" else sqlite.insert
 
     @contextmanager
-    def _begun(self, reads: bool = False) -> Iterator[Connection]:
+    def begun(self, reads: bool = False) -> Iterator[Connection]:
         with _sentences(self.shown), self.engine.connect() as connection:
             used = connection.execution_options(**READS) if reads else connection
             with used.begin():
                 yield used
 
-    def _read(self, query: sa.Select[Any]) -> list[dict[str, Any]]:
-        with self._begun(reads=True) as c:
+    def read(self, query: sa.Select[Any]) -> list[dict[str, Any]]:
+        with self.begun(reads=True) as c:
             return [dict(each) for each in c.execute(query).mappings()]
 
     def file(self, row: Row) -> bool:
@@ -71,26 +71,27 @@ class Store:
         update = {name: value for name, value in values.items() if name not in ("uid", "filed")}
         if row.report is None:  # analyzed again without a report: the earlier report still exists
             del update["report"]
-        with self._begun() as c:
+        with self.begun() as c:
             known = c.execute(sa.select(incidents.c.uid).where(incidents.c.uid == row.uid)).first()
-            c.execute(self._insert(incidents).values(values).on_conflict_do_update(index_elements=["uid"], set_=update))
-            if known:
-                c.execute(sa.delete(involved).where(involved.c.uid == row.uid))
-            for at in range(0, len(units), CHUNK):
-                c.execute(self._insert(involved).on_conflict_do_nothing(), units[at : at + CHUNK])
+            c.execute(self.insert(incidents).values(values).on_conflict_do_update(index_elements=["uid"], set_=update))
             stored = c.execute(sa.select(incidents).where(incidents.c.uid == row.uid)).mappings().first()
             if stored is None or any(stored[name] != value for name, value in update.items()):
                 hint = f"postmortem history check --history {self.shown}"
                 raise HistoryError(f"{self.shown}: what was filed cannot be read back", hint)
+            for table, parts in units.items():
+                if known:
+                    c.execute(sa.delete(table).where(table.c.uid == row.uid))
+                for at in range(0, len(parts), CHUNK):
+                    c.execute(self.insert(table).on_conflict_do_nothing(), parts[at : at + CHUNK])
         return known is None
 
     def extend(self, row: Row) -> bool:
         """Write one host's part of a run; True if the run is new. A known run gets its host and spans all parts."""
         values, units = _values(row)
-        with self._begun() as c:
+        with self.begun() as c:
             there = incidents.c.uid == row.uid
             found = c.execute(sa.select(incidents.c.uid).where(there)).first()
-            c.execute(self._insert(incidents).values(values).on_conflict_do_nothing())
+            c.execute(self.insert(incidents).values(values).on_conflict_do_nothing())
             known = c.execute(sa.select(incidents).where(there).with_for_update()).mappings().one()
             begun = min(filter(None, (known["begun"], row.begun)), default=None)
             ended = max(filter(None, (known["ended"], row.ended)), default=None)
@@ -98,48 +99,48 @@ class Store:
             if row.outcome != "healthy":
                 update |= {name: values[name] for name in ("outcome", "headline", "lost_rank_hours")}
             c.execute(sa.update(incidents).where(there).values(update))
-            c.execute(self._insert(involved).on_conflict_do_nothing(), units)
+            c.execute(self.insert(involved).on_conflict_do_nothing(), units[involved])
         return found is None
 
     def forget(self, uids: Sequence[str] = (), before: str | None = None) -> int:
         """Delete these incidents, and all that happened before a moment; return their number."""
         deleted = 0
-        with self._begun() as c:
+        with self.begun() as c:
             for at in range(0, len(uids), CHUNK):
                 found = c.execute(sa.delete(incidents).where(incidents.c.uid.in_(uids[at : at + CHUNK])))
                 deleted += found.rowcount
             if before is not None:
-                deleted += c.execute(sa.delete(incidents).where(before > _WHEN)).rowcount
+                deleted += c.execute(sa.delete(incidents).where(before > WHEN)).rowcount
         return deleted
 
     def note(self, uid: str, text: str, author: str | None = None) -> None:
-        with self._begun() as c:
+        with self.begun() as c:
             c.execute(sa.insert(notes).values(uid=uid, noted=stamp(time.time()), author=author, text=text))
 
     def rows(self, limit: int | None = None, **conditions: Any) -> list[dict[str, Any]]:
         """Return rows of `incidents`, latest first, each with `when`; `conditions` are those of `_matching`."""
-        query = sa.select(incidents, _WHEN.label("when")).where(*_matching(**conditions))
-        return self._read(query.order_by(_WHEN.desc(), incidents.c.uid).limit(limit))
+        query = sa.select(incidents, WHEN.label("when")).where(*_matching(**conditions))
+        return self.read(query.order_by(WHEN.desc(), incidents.c.uid).limit(limit))
 
     def involved(self, **conditions: Any) -> list[dict[str, Any]]:
         """Return `uid`, `kind`, `name` and `fault` of the hosts and GPUs of these incidents."""
         query = sa.select(involved).join(incidents).where(*_matching(**conditions))
-        return self._read(query.order_by(involved.c.uid, involved.c.fault.desc(), involved.c.name))
+        return self.read(query.order_by(involved.c.uid, involved.c.fault.desc(), involved.c.name))
 
     def notes(self, **conditions: Any) -> list[dict[str, Any]]:
         """Return `uid`, `noted`, `author` and `text` of the notes of these incidents, oldest first."""
         query = sa.select(notes).join(incidents).where(*_matching(**conditions))
-        return self._read(query.order_by(notes.c.noted, notes.c.number))
+        return self.read(query.order_by(notes.c.noted, notes.c.number))
 
     def seen(self, uid: str, cause: str | None) -> Seen:
         """Count the other incidents, and those with the same cause. The database counts: a cause may have ten thousand
         incidents of a thousand hosts each."""
-        count, first = sa.func.count(), sa.func.min(_WHEN)
+        count, first = sa.func.count(), sa.func.min(WHEN)
         same = (incidents.c.cause == cause, incidents.c.uid != uid)
         blamed = (
             sa.select(involved.c.name, count).join(incidents).where(*same, involved.c.kind == "host", involved.c.fault)
         )
-        with self._begun(reads=True) as c:
+        with self.begun(reads=True) as c:
             total, since = c.execute(sa.select(count, first)).one()
             found: Seen = {"incidents": max(total - 1, 0), "times": 0}
             if since:
@@ -152,7 +153,7 @@ class Store:
             times, since = c.execute(sa.select(count, first).where(*same)).one()
             if not times:
                 return found
-            latest = sa.select(incidents.c.uid, _WHEN).where(*same).order_by(_WHEN.desc(), incidents.c.uid)
+            latest = sa.select(incidents.c.uid, WHEN).where(*same).order_by(WHEN.desc(), incidents.c.uid)
             last, when = c.execute(latest.limit(1)).one()
             found |= {"times": times, "since": since, "last": when, "id": last[:ID]}
             hosts = blamed.group_by(involved.c.name).order_by(count.desc(), involved.c.name)
@@ -165,7 +166,7 @@ class Store:
     def find(self, start: str) -> str:
         """Return the uid with this beginning. Raise HistoryError if there is none or more than one."""
         query = sa.select(incidents.c.uid).where(incidents.c.uid.startswith(start.lower(), autoescape=True))
-        with self._begun(reads=True) as c:
+        with self.begun(reads=True) as c:
             found = list(c.execute(query.limit(2)).scalars()) if start else []
         if len(found) != 1:
             problem = f"several incidents begin with {start}" if found else f"no incident {start!r} in {self.shown}"
@@ -173,13 +174,18 @@ class Store:
         return str(found[0])
 
 
-_WHEN = sa.func.coalesce(incidents.c.happened, incidents.c.filed)
+WHEN = sa.func.coalesce(incidents.c.happened, incidents.c.filed)
 
 
-def _values(row: Row) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the row's values of `incidents`, and those of `involved`."""
-    values = asdict(row)
-    units = [{"uid": row.uid, **each} for each in values.pop("involved")]
+def _values(row: Row) -> tuple[dict[str, Any], dict[sa.Table, list[dict[str, Any]]]]:
+    """Return the row's values of `incidents`, and those of each other table."""
+    values = asdict(replace(row, usual=(), inputs=()))
+    del values["usual"], values["inputs"]
+    units = {
+        involved: [{"uid": row.uid, **each} for each in values.pop("involved")],
+        usual: [{"uid": row.uid, "place": n, **each._asdict()} for n, each in enumerate(row.usual, 1)],
+        inputs: [{"uid": row.uid, "digest": each} for each in row.inputs],
+    }
     return {**values, "filed": stamp(time.time())}, units
 
 
@@ -191,9 +197,9 @@ def _matching(
         if value is not None:
             yield incidents.c[name] == value
     if since is not None:
-        yield since <= _WHEN
+        yield since <= WHEN
     if until is not None:
-        yield until > _WHEN
+        yield until > WHEN
     if host is not None:
         yield incidents.c.uid.in_(sa.select(involved.c.uid).where(involved.c.name == host, involved.c.fault))
 

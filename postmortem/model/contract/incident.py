@@ -332,6 +332,10 @@ class Seen(TypedDict):
     """The latest note attached to one of them, such as the remedy"""
     noted: NotRequired[Time]
     """When it was written"""
+    resolved: NotRequired[Count]
+    """Resolved incidents of this category, by which the usual causes are weighed; absent where there are none"""
+    changes: NotRequired[list[str]]
+    """What changed since the last report of this job: the verdict, and the usual causes; absent for its first"""
 
 
 class TraceStep(TypedDict):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from alembic import op
 
-from postmortem.fleet.history.schema import metadata
+from postmortem.fleet.history.schema import incidents, involved, metadata, notes
 
 revision = "0001"
 down_revision = None
 
 
 def upgrade() -> None:
-    """Create all tables. Whoever adds version 2 first writes the tables of version 1 out here."""
-    metadata.create_all(op.get_bind())
+    """Create the tables. Whoever changes one of them first writes its version 1 out here."""
+    metadata.create_all(op.get_bind(), tables=[incidents, involved, notes])
