@@ -72,7 +72,7 @@ def test_a_resolved_incident_is_counted_and_later_reports_are_weighed_by_it(
     found = json.loads(in_process("analyze", KILLED / "logs", "--history", path, "-f", "json", "-q").stdout)
     assert found["history"]["resolved"] == 30
     ids = [[each["id"] for each in document["causes"]] for document in (plain, found)]
-    assert ids[1].index("killed-by-person") < ids[0].index("memory-limit")
+    assert ids[1].index("killed-by-person") < ids[0].index("killed-by-person")
     printed = " ".join(
         in_process("analyze", KILLED / "logs", "--history", path, "-o", tmp_path / "a.html").stderr.split()
     )
