@@ -22,7 +22,7 @@ from postmortem.cli.analyze import OUTCOME_CODES
 from postmortem.cli.app import run
 from postmortem.cli.schema import Document
 from postmortem.fleet.diff.comparison import compare
-from postmortem.fleet.history import filing, rows
+from postmortem.fleet.history import filing, resolved, rows
 from postmortem.fleet.history.store import opened
 from postmortem.model import Outcome
 from postmortem.system import resources
@@ -64,7 +64,8 @@ def rare(tmp_path_factory: pytest.TempPathFactory) -> Incident:
             history.file(replace(own, uid=f"{number:064x}", happened=f"2026-11-1{number}T03:12:08.000Z", involved=seen))
         history.file(replace(own, uid=f"{2:064x}", cause="591c3021e7074691"))  # by an older version
         history.note(f"{1:064x}", "reseated")
-    filed: Incident = filing.filed(found, where, None, [str(logs)], hide=False)
+        resolved.resolve(history, f"{1:064x}", "bad-hardware")
+    filed: Incident = filing.filed(found, where, None, [str(logs)], hide=False, known=filing.counts(where))
     return filed
 
 

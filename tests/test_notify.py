@@ -68,7 +68,7 @@ def test_a_chat_gets_headline_facts_action_and_link(server: Server, send: Send) 
     assert path.endswith(TOKEN.rpartition("/")[2]) and headline.startswith(
         "Rank 3 on node-b was killed by the kernel's out-of-memory"
     )
-    assert facts.startswith("incident · host-oom · established · rank 3 · node-b · fingerprint ")
+    assert facts.startswith("incident · host memory · established · rank 3 · node-b · fingerprint ")
     assert action.startswith("Add memory.") and link == REPORT
     assert "total-vm" not in body["text"]  # no line of the logs
 

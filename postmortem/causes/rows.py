@@ -33,7 +33,7 @@ EXCLUDES = "excludes"
 LARGEST = 5  # an effect
 MANDATORY = ("id", "title", "weight", "expect", "fix", "sources")
 Ids = Set[str]
-_SIGN = {"fact", "is", "at-least", "at-most", "effect", "says"}
+_SIGN = {"fact", "is", "at-least", "at-most", "effect", "says", "replay"}
 _CAUSE = {*MANDATORY, "signs", "check", "look", "costly", "replay"}
 
 
@@ -47,6 +47,7 @@ class Sign:
     most: float | None = None
     effect: int | None = 0
     says: str = ""
+    replay: str = ""  # the scenario of the cause where this is its sign
 
     def seen(self, known: Facts) -> Known | None:
         """The first value of the fact that fits."""
@@ -141,7 +142,7 @@ def _sign(row: dict[str, Any]) -> Sign:
     values = tuple(value) if isinstance(value, list | tuple) else (value,)
     effect = row.get("effect", 0)
     return Sign(row["fact"], values, row.get("at-least"), row.get("at-most"),
-                None if effect == EXCLUDES else effect, row.get("says", ""))  # fmt: skip
+                None if effect == EXCLUDES else effect, row.get("says", ""), row.get("replay", ""))  # fmt: skip
 
 
 # ── lint ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -175,8 +176,9 @@ def _of_cause(row: dict[str, Any], patterns: Ids, scenarios: Ids) -> Iterator[st
         yield "either `check`, a command, or `look`, a place, decides it"
     if any(not str(source).startswith("https://") for source in row.get("sources", ())):
         yield "a source is an address that begins with https://"
-    if row.get("replay") and row["replay"] not in scenarios:
-        yield f"{row['replay']} is not a scenario"
+    for replay in filter(None, (each.get("replay") for each in (row, *row.get("signs", ())))):
+        if replay not in scenarios:
+            yield f"{replay} is not a scenario"
     for sign in row.get("signs", ()):
         yield from _of_sign(sign, patterns, _SIGN)
         effect = sign.get("effect")

@@ -137,8 +137,8 @@ def _row(w: Weighed, fields: Mapping[str, str]) -> contract.Cause:
         "expect": filled(w.cause.expect, fields),
         "fix": filled(w.cause.fix, fields),
     }
-    if w.cause.replay:
-        row["replay"] = w.cause.replay
+    if replay := next((sign.replay for sign, _ in w.for_ if sign.replay), w.cause.replay):
+        row["replay"] = replay
     return row
 
 

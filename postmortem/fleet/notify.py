@@ -28,6 +28,7 @@ from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 
 from postmortem.errors import UsageError
 from postmortem.fleet.exchange import Unsent, answer, why
+from postmortem.report.labels import CATEGORIES
 from postmortem.system import output
 from postmortem.system.arguments import NOTIFY
 
@@ -166,11 +167,12 @@ class Message:
 
     @property
     def facts(self) -> str:
-        """`train-1 · incident · host-oom · established · rank 3 · node-b · fingerprint 2.8c1f…`"""
+        """`train-1 · incident · host memory · established · rank 3 · node-b · fingerprint 2.8c1f…`"""
         culprit = self.brief.get("culprit", {})
         ranks, hosts = (", ".join(map(str, culprit.get(name, ()))) for name in ("ranks", "hosts"))
         print_ = self.brief.get("fingerprint")
-        facts = [self.job, *map(self.brief.get, ("outcome", "category", "confidence"))]
+        outcome, category, sure = map(self.brief.get, ("outcome", "category", "confidence"))
+        facts = [self.job, outcome, CATEGORIES.get(str(category), category), sure]
         facts += [f"rank{'s' * (',' in ranks)} {ranks}" if ranks else "", hosts]
         facts += [f"fingerprint {print_}" if print_ else ""]
         return " · ".join(filter(None, facts))

@@ -280,7 +280,7 @@ class _Reader:
         for a in (self.entry("actions", item) for item in self.items("actions")):
             kind = self.one_of("kind", a.get("kind"), known["kind"]["enum"], "actions")
             unless = self.one_of("unless", str(a.get("unless") or ""), ("", *known["unless"]["enum"]), "actions")
-            out.append(Action(kind, str(a.get("text", "")).strip(), unless))
+            out.append(Action(kind, str(a.get("text", "")).strip(), unless, str(a.get("at") or "")))
         return tuple(out)
 
     def examples(self, which: str) -> tuple[Example, ...]:

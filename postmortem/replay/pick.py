@@ -45,9 +45,14 @@ def order(document: Mapping[str, Any]) -> Order:
     arguments |= _rank(row, given.get("rank"), nproc, notes)
     arguments |= _others(row, given, arguments, notes)
     own = promised(row, arguments)
+    shows = not pattern or row.pattern == pattern or pattern in row.proves
+    if not shows:
+        notes.append(f"{pattern} has several causes: this is the most likely of them, and its own verdict is expected")
     if own.ranks is None and _part(verdict, "culprit").get("ranks"):
         notes.append("the culprit is not compared: in this scenario the logs name none, or all")
     expected = Expected(pattern or own.pattern, (category,) if category else own.categories, own.ranks)
+    if not shows:
+        expected = own
     return Order(row, arguments, nproc, expected=expected, notes=tuple(notes))
 
 

@@ -25,7 +25,7 @@ def render_github(incident: view.Incident) -> str:
     document = incident.document
     verdict = view.part(document, "verdict")
     outcome = view.known(verdict.get("outcome"))
-    word = view.confidence(document)[0]
+    word = summary.confidence(document)[0]
     title = ": ".join(bit for bit in (view.outcome(document), view.category(document)) if bit)
     title += f" ({word})" if word else ""
     lines = [

@@ -15,7 +15,7 @@ CATEGORIES = {name: name.replace("-", " ") for name in vocabulary.CATEGORIES} | 
 }
 CONFIDENCE = {
     "established": (3, "a log line names the cause, and the logs prove who failed"),
-    "supported": (2, "the evidence points here; an alternative remains"),
+    "supported": (2, "the evidence points here; no single line states both the failure and who failed"),
     "hypothesis": (1, "the best explanation of thin evidence"),
 }
 STATES = {

@@ -1,4 +1,4 @@
-"""One-line summaries of parts of the document: its attempts, the collective of the verdict, the history.
+"""One-line summaries of parts of the document: its confidence, attempts, the collective of the verdict, the history.
 
 attempt 0, 22:40:30 to 22:40:33: Rank 2 raised OSError: … in train.py:23; exit code 1
 ALLREDUCE #8120 in the default group, 1,048,576 elements: 3 of 4 ranks entered, rank 2 had completed
@@ -14,12 +14,61 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from postmortem.model.digits import whole
+from postmortem.model.vocabulary import OF_THE_GROUP
 from postmortem.report import labels, text, view
 
 MAX_ATTEMPTS = 12
 FEW_HOSTS = 3  # that are named
 MAX_GROUPS = 4  # groups of ranks in other places whose place is stated
+UNDECIDED = "which came first is not determined"  # a reason that is none
 CALLS = {"backward": "the all-reduce of backward", "init": "init_process_group"}
+
+# ── the confidence, and the other causes ────────────────────────────────────────────────────────────────────────────
+
+
+def confidence(document: view.Document) -> tuple[str, int, str]:
+    """Return the word, its number of dots out of three, and its meaning; empty where no cause is named."""
+    verdict = view.part(document, "verdict")
+    word = view.known(verdict.get("confidence"))
+    if verdict.get("outcome") in ("healthy", "undetermined") or word not in labels.CONFIDENCE:
+        return "", 0, ""
+    dots, meaning = labels.CONFIDENCE[word]
+    if word == "supported":
+        return word, dots, _supported(document, verdict)
+    return word, dots, meaning if view.blamed(document) else meaning.partition(",")[0]
+
+
+def _supported(document: view.Document, verdict: dict[str, Any]) -> str:
+    """Return what lacks for an established verdict."""
+    if not view.blamed(document):
+        return "no line shows which rank or host failed"
+    if view.known(verdict.get("category")) in OF_THE_GROUP:
+        return "by a comparison of the ranks; no line states it"
+    if any(row.get("end_stated_by") == _at(verdict) for row in view.rows(document.get("processes"))):
+        return "the end of the process is known, not its reason"
+    if any(view.known(row.get("why_not")).startswith(UNDECIDED) for row in view.rows(document.get("alternatives"))):
+        return "an alternative remains"
+    return "one witness only" if len(view.rows(verdict.get("evidence"))) == 1 else labels.CONFIDENCE["supported"][1]
+
+
+def _at(verdict: dict[str, Any]) -> dict[str, Any]:
+    """Return the address of the decisive line."""
+    first = next(iter(view.rows(verdict.get("evidence"))), {})
+    return {name: first.get(name) for name in ("source", "line")}
+
+
+def alternatives(document: view.Document) -> list[str]:
+    """Return the other causes, each as a sentence with the reason against it."""
+    return [_alternative(item) for item in view.rows(document.get("alternatives"))]
+
+
+def _alternative(item: dict[str, Any]) -> str:
+    name = view.known(item.get("title")) or view.known(item.get("pattern") or item.get("category")).replace("-", " ")
+    why, where, ranks = view.known(item.get("why_not")), view.known(item.get("where")), view.numbers(item.get("ranks"))
+    of = f", {text.ranks(ranks)}" if ranks else ""
+    address = f" ({where})" if where and where not in why else ""
+    return f"{name or 'another reading'}{of}: {why or 'no reason is recorded'}{address}"
+
 
 # ── the job ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -79,13 +79,13 @@ class Page:
         return f"\x1b[{PAINT[tone]}m{words}\x1b[0m" if self.color and words and tone in PAINT else words
 
     def head(self, document: view.Document) -> None:
-        """Add the outcome, the category and the confidence, whose meaning is omitted where it does not fit."""
+        """Add the outcome, the category and the confidence, whose meaning is omitted if too long."""
         outcome = view.known(view.part(document, "verdict").get("outcome"))
-        word, _, meaning = view.confidence(document)
+        word, _, meaning = summary.confidence(document)
         first = text.sentence(view.outcome(document), 40).upper()
         category = text.sentence(view.category(document), 40)
         rest = " · ".join(filter(None, (category, f"{word} ({meaning})" if word else "")))
-        if len(first) + 2 + text.cells(rest) > self.width:
+        if word == "established" and len(first) + 2 + text.cells(rest) > self.width:
             rest = " · ".join(filter(None, (category, word)))
         lines = wrap(f"{first}  {rest}" if rest else first, self.width)
         self.lines.append(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from postmortem.library.titles import entitled
 from postmortem.model.vocabulary import NO_LOGS, WINDOW
 from postmortem.report import text
-from postmortem.report.labels import ACTIONS, CATEGORIES, CONFIDENCE, OUTCOMES
+from postmortem.report.labels import ACTIONS, CATEGORIES, OUTCOMES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -164,17 +164,6 @@ def is_open(document: Document) -> bool:
 
 def category(document: Document) -> str:
     return CATEGORIES.get(name := known(part(document, "verdict").get("category")), name)
-
-
-def confidence(document: Document) -> tuple[str, int, str]:
-    """Return the word, its number of dots out of three, and its meaning; empty where no cause is named."""
-    verdict = part(document, "verdict")
-    word = known(verdict.get("confidence"))
-    if verdict.get("outcome") in ("healthy", "undetermined") or word not in CONFIDENCE:
-        return "", 0, ""
-    dots, meaning = CONFIDENCE[word]
-    others = any(rows(document.get(name)) for name in ("causes", "alternatives"))
-    return word, dots, meaning.partition("," if not blamed(document) else ";" if not others else "\0")[0]
 
 
 def blamed(document: Document) -> bool:

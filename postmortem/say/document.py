@@ -152,11 +152,13 @@ def _of_root(solution: Solution, root: Claim, stuck: verdict.Collective | None) 
 def _actions(solution: Solution, root: Claim, sure: str) -> Iterator[verdict.Action]:
     """The next steps, without requests for evidence that is here, and those for one rank where several are at fault.
     `fix-code` needs code that is known to be at fault: no hypothesis, and no hang without a code line."""
-    culprits = CULPRITS[len(solution.ranks) > 1]
-    open_ = sure == "hypothesis" or (root.pattern.category == "hang" and _code(root) is None)
+    n, code = len(solution.ranks) if solution.case.registry.world != 1 else 0, _code(root)
+    others = CULPRITS if not n else (CULPRITS[n > 1],)  # no comparison with ranks that are not known
+    open_ = sure == "hypothesis" or (root.pattern.category == "hang" and code is None)
     for a in root.pattern.actions:
-        if a.unless != culprits and not (a.unless in AT_HAND and solution.case.at_hand(a.unless)):
-            yield {"kind": "none" if open_ and a.kind == "fix-code" else a.kind, "text": a.text}
+        if a.unless not in others and not (a.unless in AT_HAND and solution.case.at_hand(a.unless)):
+            text = a.at.replace("{code}", code) if a.at and code else a.text
+            yield {"kind": "none" if open_ and a.kind == "fix-code" else a.kind, "text": text}
 
 
 def _rootless(solution: Solution) -> Row:

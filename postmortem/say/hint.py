@@ -26,12 +26,11 @@ NAME = 40  # characters of a name
 
 
 def scenario(root: Claim | None, usual: Sequence[Cause]) -> str | None:
-    """The scenario of the verdict. Two sizes in one collective, or a rank that is not in it, may be of any cause: there
-    that of the first usual cause."""
-    first = usual[0].get("replay") if usual else None
-    if root is None or root.pattern.category in OF_THE_GROUP:
-        return first or (root.pattern.replay or None if root else None)
-    return root.pattern.replay or first
+    """The scenario of the verdict. Two sizes in one collective, a rank that is not in it, or only the end of a process
+    may be of any cause: there that of the first usual cause."""
+    first, own = usual[0].get("replay") if usual else None, root.pattern.replay if root else ""
+    symptom = root is None or root.pattern.category in OF_THE_GROUP or root.strength == "ended"
+    return (first or own if symptom else own or first) or None
 
 
 def arguments(solution: Solution) -> dict[str, Any]:

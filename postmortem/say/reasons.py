@@ -12,6 +12,7 @@ from postmortem.diagnose.solution import Solution
 from postmortem.diagnose.wording import capital, ranks_text, sentence
 from postmortem.formats.lineform import gist
 from postmortem.library.titles import inside
+from postmortem.model import Pattern
 from postmortem.model.contract.incident import Alternative
 from postmortem.privacy import cut
 from postmortem.say import accounts, headline
@@ -157,15 +158,17 @@ def alternatives(solution: Solution) -> list[Alternative]:
         why = "the kernel log shows no kill of this process"
         if not solution.case.has_kernel_log:
             why = "these logs contain no kernel log that could show it"
-        rows.append(_row("host-oom", "kernel-oom-killed-process", solution.ranks, None, why))
+        killed = solution.case.library.patterns["kernel-oom-killed-process"]
+        rows.append(_row(killed, solution.ranks, None, why))
     for c in solution.alternatives:
         if c.pattern.id != root.pattern.id and not declared(root, c):  # a consequence is no alternative
-            rows.append(_row(c.pattern.category, c.pattern.id, c.ranks, str(c.event.where), why_not(root, c)))
+            rows.append(_row(c.pattern, c.ranks, str(c.event.where), why_not(root, c)))
     return rows
 
 
-def _row(category: str | None, pattern: str, ranks: tuple[int, ...], where: str | None, why: str | None) -> Alternative:
-    return {"category": category, "pattern": pattern, "ranks": list(ranks), "where": where, "why_not": why}
+def _row(p: Pattern, ranks: tuple[int, ...], where: str | None, why: str | None) -> Alternative:
+    names = {"category": p.category, "pattern": p.id, "title": p.title}
+    return {**names, "ranks": list(ranks), "where": where, "why_not": why}  # type: ignore[typeddict-item]
 
 
 def why_not(root: Claim, c: Claim) -> str | None:
@@ -173,7 +176,8 @@ def why_not(root: Claim, c: Claim) -> str | None:
     if order.before(root, c):
         return f"it came {order.later(root, c)}"
     if tier(root) < tier(c):
-        return f"{c.event.where} {_kind(c)}; {root.event.where} {_kind(root)}"
+        same = c.event.where == root.event.where  # one line, read in two ways
+        return f"{c.event.where} {_kind(c)}" + ("" if same else f"; {root.event.where} {_kind(root)}")
     return "which came first is not determined" if c.first and root.at is not None else None
 
 

@@ -60,6 +60,8 @@ class Alternative(TypedDict):
     """The category that the failure would have had"""
     pattern: str
     """Id of the pattern"""
+    title: NotRequired[str]
+    """The pattern's title"""
     ranks: list[Count]
     """The ranks that it would blame"""
     where: str | None
