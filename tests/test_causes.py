@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from claims import case, claim, event, exits, pattern, source
 from conftest import ROOT, solved, table
 from postmortem.causes import facts, memory, rows, weigh
 from postmortem.causes.rows import Sign
+from postmortem.causes.seen import Seen
 from postmortem.diagnose.solution import Solution
 from postmortem.library import load
 from postmortem.model.vocabulary import CAUSES
@@ -28,7 +30,7 @@ def known(category: str, *events: Any, ranks: tuple[int, ...] = (), stuck: Any =
     """The facts of a verdict of this category, with these events."""
     root = claim(pattern("p", category), ranks=ranks, **more)
     seen = case(*events)
-    return facts.of(Solution(seen, "incident", root, ranks, (root,), ()), category, stuck)
+    return facts.of(Seen(Solution(seen, "incident", root, ranks, (root,), ()), category, stuck))
 
 
 # ── the files ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -42,6 +44,8 @@ def test_every_form_and_every_fact_is_used() -> None:
     """What no sign asks for is computed in vain."""
     signs = [sign for s in rows.symptoms() for c in s.causes for sign in c.signs]
     signs += [sign for s in rows.symptoms() for all_ in (*s.when, s.means) for sign in all_]
+    asked = [row for row in forms.rows("say/missing").values() if "when" in row]
+    signs += [rows.sign(s) for row in asked for s in (*itertools.chain(*row["when"]), *row.get("unless", ()))]
     used = {(sign.fact, value) for sign in signs for value in sign.values}
     inner = {("line", name) for name in ("address-and-port", "elements", "members", "shape")}  # read by the code
     unused = {(kind, name) for kind in ("line", "place") for name in forms.rows(f"causes/{kind}s")} - used - inner
@@ -187,7 +191,7 @@ def test_a_kernel_log_without_the_kill_speaks_against_memory() -> None:
     log = source("dmesg.txt", "kernel")
     root = claim(pattern("p", "external-signal"), ranks=(2,))
     seen = case(*exits(r2=-9), sources=[log])
-    found = facts.of(Solution(seen, "incident", root, (2,), (root,), ()), "external-signal", None)
+    found = facts.of(Seen(Solution(seen, "incident", root, (2,), (root,), ()), "external-signal"))
     symptom = weigh.symptom_of(found)
     assert symptom is not None
     first = weigh.weighed(symptom, found)[0]

@@ -15,11 +15,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 from postmortem.causes import memory
-from postmortem.diagnose import endings
+from postmortem.causes.seen import Seen
 from postmortem.diagnose.derive.hangs import library_reports
-from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.grouped import grouped
-from postmortem.diagnose.solution import Solution
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
 from postmortem.model.contract.verdict import Collective
@@ -97,32 +95,11 @@ class Text:
         return None if m is None else self.lines[bisect_right(starts, m.start()) - 1]
 
 
-@dataclass(frozen=True)
-class Seen:
-    """The parts of the verdict that facts are computed from."""
-
-    solution: Solution
-    category: str | None
-    stuck: Collective | None
-    confidence: str = "hypothesis"
-
-    @property
-    def end(self) -> Ending | None:
-        root = self.solution.root
-        stated = endings.reported(root.event) if root is not None else None
-        return stated or next(filter(None, map(self.solution.case.end_of, self.solution.ranks)), None)
-
-    @cached_property
-    def own(self) -> list[Event]:
-        """The events of the ranks at fault; of the verdict alone where no rank is."""
-        case, root = self.solution.case, self.solution.root
-        of_ranks = [e for r in self.solution.ranks[:8] for e in case.by_rank.get(r, ())]
-        return [*(root.events if root else ()), *of_ranks]
+NOTHING = Facts({}, Text((), ()))
 
 
-def of(solution: Solution, category: str | None, stuck: Collective | None, confidence: str = "hypothesis") -> Facts:
-    """The facts of one job. `category` and `confidence` are the verdict's, `stuck` its `collective`."""
-    seen = Seen(solution, category, stuck, confidence)
+def of(seen: Seen) -> Facts:
+    """The facts of one job."""
     text = Text(tuple(_lines(seen)), tuple(_own_lines(seen)))
     found = grouped((name, Known(value, _line(e))) for step in STEPS for name, value, e in step(seen))
     values = {name: tuple({k.value: k for k in reversed(known)}.values())[::-1] for name, known in found.items()}
@@ -141,7 +118,7 @@ def _lines(seen: Seen) -> Iterator[Line]:
     """The lines of all events, and those around them, each text once."""
     root = seen.solution.root
     events = itertools.chain(root.events if root else (), *(c.events[:3] for c in seen.solution.claims),
-                             seen.solution.case.events)  # fmt: skip
+                             seen.case.events)  # fmt: skip
     known: set[str] = set()
     room = MOST_TEXT
     for line in itertools.chain.from_iterable(map(_around, events)):
@@ -176,7 +153,9 @@ def _own_lines(seen: Seen) -> Iterator[Line]:
 
 def _ends(seen: Seen) -> Found:
     """How the process at fault ended, and what was asked of it before."""
-    case, end = seen.solution.case, seen.end
+    case, end = seen.case, seen.end
+    if end is not None:
+        yield "end", end.kind, end.stated_by
     if end is not None and end.signal:
         yield "signal", end.signal, end.stated_by
     elif end is not None and end.kind != "clean":
@@ -190,7 +169,7 @@ def _ends(seen: Seen) -> Found:
 
 def _who(seen: Seen) -> Found:
     """Who is affected, and the size of the job."""
-    solution, registry = seen.solution, seen.solution.case.registry
+    solution, registry = seen.solution, seen.case.registry
     ranks, world = solution.ranks, max(registry.world or 0, *(r + 1 for r in (*registry.ranks, *solution.ranks)), 0)
     hosts = {registry.host_of[r] for r in registry.ranks if r in registry.host_of}
     hosts |= {s.host for s in solution.case.sources.values() if s.host}
@@ -210,7 +189,7 @@ def _who(seen: Seen) -> Found:
 
 def _phase(seen: Seen) -> Found:
     """How far the job had come: import, start, first-collective, first-step, steps, exit."""
-    case = seen.solution.case
+    case = seen.case
     steps = [e for e in case.of_kind("progress") if e.fields.get("step") is not None]
     numbers = {e.fields["step"] for e in steps}
     worked = steps or case.telling("works") or [e for own in case.at_work.values() for e in own if e.kind == "worked"]
@@ -232,7 +211,7 @@ def _stopped(seen: Seen) -> Found:
     if reached is not None:
         first = reached.proof[0] if reached.proof else None
         yield "log-stops", reached.category, first
-        behind = [rank for rank in reached.ranks if seen.solution.case.by_rank.get(rank)]
+        behind = [rank for rank in reached.ranks if seen.case.by_rank.get(rank)]
         if reached.ranks:
             yield "behind" if behind else "absent", len(reached.ranks), first
 
@@ -247,7 +226,7 @@ def _waits(seen: Seen) -> Found:
         yield "timeout-is-default", True, event
     done = [n for n in stuck["completed"].values() if n > 0]
     first = stuck["seq"] is not None and stuck["seq"] <= 2
-    if (first or (stuck["completed"] and not done)) and not seen.solution.case.of_kind("progress"):
+    if (first or (stuck["completed"] and not done)) and not seen.case.of_kind("progress"):
         yield "first-collective", True, event
     if stuck["elsewhere"]:
         ops = {str(stuck["op"]).lower(), *(call.split(" ")[0].lower() for call in stuck["elsewhere"].values())}
@@ -258,7 +237,7 @@ def _waits(seen: Seen) -> Found:
         yield "waits", sentence, event
     if stuck["missing"]:
         yield "absent", len(stuck["missing"]), event
-    dumps = library_reports.dumps_of(seen.solution.case)
+    dumps = library_reports.dumps_of(seen.case)
     recorded = [dumps[r] for r in seen.solution.ranks if r in dumps]
     if recorded and not any(e.fields.get("pending") for e in recorded):
         yield "idle", True, recorded[0]
@@ -307,21 +286,35 @@ def _sizes(seen: Seen) -> Found:
 
 def _around_the_job(seen: Seen) -> Found:
     """Attempts, logs at hand, and the patterns that were found."""
-    solution, case = seen.solution, seen.solution.case
+    solution, case = seen.solution, seen.case
     if solution.attempts > 1 or (case.attempt or 0) > 0:
         yield "restarts", max(solution.attempts - 1, case.attempt or 0), None
     yield "kernel-log", "here" if case.has_kernel_log else "none", None
     for c in solution.claims:
         yield "pattern", c.pattern.id, c.event
     yield "open", seen.confidence != "established", None
-    if seen.category:
-        yield "category", seen.category, solution.root.event if solution.root else None
+    yield "category", seen.category or "none", solution.root.event if solution.root else None
     if solution.root is not None:
         yield "verdict", solution.root.pattern.id, solution.root.event
         yield "proof", solution.root.strength, solution.root.event
     late = next((c for c in solution.claims if c.tells("laggards") or c.pattern.entity == "missing-ranks"), None)
     if late is not None and not late.pattern.derived:
         yield "late", True, late.event
+
+
+def _at_hand(seen: Seen) -> Found:
+    """The evidence that is here, and the places that are known."""
+    case, root = seen.case, seen.root
+    crashes = (*case.of_kind("crash"), *(root.events if root else ()))
+    if case.of_kind("stack") or any(e.fields.get("frames") for e in crashes):
+        yield "crash-stack", True, None
+    yield "recorder", "here" if case.at_hand("recorder") else "none", None
+    if seen.placed:
+        yield "placed", True, None
+    if seen.ranks and case.finished >= set(seen.ranks):
+        yield "left", True, None
+    if root is not None and root.tells("killed"):
+        yield "sender-stated", True, root.event
 
 
 def _memory(seen: Seen) -> Found:
@@ -331,9 +324,12 @@ def _memory(seen: Seen) -> Found:
             yield name, value, e
 
 
-STEPS: tuple[Callable[[Seen], Found], ...] = (_ends, _who, _phase, _stopped, _waits, _sizes, _around_the_job, _memory)
+STEPS: tuple[Callable[[Seen], Found], ...] = (
+    _ends, _who, _phase, _stopped, _waits, _sizes, _around_the_job, _at_hand, _memory,
+)  # fmt: skip
 NAMES = {
-    "signal", "exit-code", "asked-to-stop", "finished", "hosts", "affected", "rank-0", "only-victims", "phase",
+    "signal", "exit-code", "end", "crash-stack", "recorder", "placed", "left", "sender-stated",
+    "asked-to-stop", "finished", "hosts", "affected", "rank-0", "only-victims", "phase",
     "timeout-is-default", "first-collective", "calls", "log-stops", "absent", "behind",
     "waits", "came", "left-the-loop", "idle",
     "still-in", "sizes", "restarts", "kernel-log", "pattern", "category", "open", "verdict", "proof", "late",

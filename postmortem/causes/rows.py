@@ -116,8 +116,8 @@ def _read(content: bytes) -> dict[str, Any]:
 
 
 def _symptom(row: dict[str, Any]) -> Symptom:
-    when = tuple(tuple(map(_sign, signs)) for signs in row["when"])
-    means = tuple(map(_sign, row.get("means", ())))
+    when = tuple(tuple(map(sign, signs)) for signs in row["when"])
+    means = tuple(map(sign, row.get("means", ())))
     return Symptom(row["symptom"], row["title"], when, tuple(map(_cause, row["causes"])), means)
 
 
@@ -131,13 +131,13 @@ def _cause(row: dict[str, Any]) -> Cause:
         row["expect"],
         row["fix"],
         tuple(row["sources"]),
-        tuple(map(_sign, row.get("signs", ()))),
+        tuple(map(sign, row.get("signs", ()))),
         bool(row.get("costly")),
         row.get("replay", ""),
     )
 
 
-def _sign(row: dict[str, Any]) -> Sign:
+def sign(row: dict[str, Any]) -> Sign:
     value = row.get("is", ())
     values = tuple(value) if isinstance(value, list | tuple) else (value,)
     effect = row.get("effect", 0)
@@ -190,9 +190,9 @@ def _of_cause(row: dict[str, Any], patterns: Ids, scenarios: Ids) -> Iterator[st
 
 def _of_sign(row: dict[str, Any], patterns: Ids, keys: set[str]) -> Iterator[str]:
     yield from (f"`{key}` is not a key of a sign" for key in sorted(set(row) - keys))
-    sign = _sign(row)
-    yield from (f"{name} is not a fact" for name in facts.names([sign.fact]))
+    own = sign(row)
+    yield from (f"{name} is not a fact" for name in facts.names([own.fact]))
     known: dict[str, Ids] = {"pattern": patterns, "verdict": patterns}
     known |= {name: set(forms.rows(f"causes/{name}s")) for name in ("line", "place")}
-    if sign.fact in known:
-        yield from (f"{value} is not a {sign.fact}" for value in sign.values if value not in known[sign.fact])
+    if own.fact in known:
+        yield from (f"{value} is not a {own.fact}" for value in own.values if value not in known[own.fact])

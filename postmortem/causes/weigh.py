@@ -12,10 +12,10 @@ from math import log2
 from types import MappingProxyType
 from typing import NamedTuple
 
-from postmortem.causes import facts, moments, rows
+from postmortem.causes import moments, rows
 from postmortem.causes.facts import Facts, Known
 from postmortem.causes.rows import Cause, Sign, Symptom
-from postmortem.diagnose.solution import Solution
+from postmortem.causes.seen import Seen
 from postmortem.diagnose.wording import capital, ranks_text
 from postmortem.library.titles import inside
 from postmortem.model.contract import causes as contract
@@ -51,16 +51,15 @@ class Usual(NamedTuple):
     first: str = ""
 
 
-def causes(solution: Solution, found: verdict.Verdict, resolved: Resolved = NONE) -> Usual:
+def causes(seen: Seen, known: Facts, found: verdict.Verdict, resolved: Resolved = NONE) -> Usual:
     """The usual causes of the verdict where it is a symptom. `resolved` are the true causes of the site's incidents."""
-    if solution.outcome == "healthy" or (solution.root is None and not found["category"]):
+    if seen.solution.outcome == "healthy" or seen.category is None:
         return Usual()
-    known = facts.of(solution, found["category"], found.get("collective"), found["confidence"])
     symptom = symptom_of(known)
     if symptom is None:
         return Usual()
-    here = resolved.get(found["category"] or "", {})
-    fields, rows_ = _fields(solution, found, known), shown(weighed(symptom, known, here))
+    here = resolved.get(seen.category, {})
+    fields, rows_ = _fields(seen, found, known), shown(weighed(symptom, known, here))
     return Usual([_row(w, fields) for w in rows_], _meaning(symptom, known), _ahead(rows_))
 
 
@@ -162,20 +161,19 @@ def filled(template: str, fields: Mapping[str, str]) -> str:
     return _FIELD.sub(lambda m: fields.get(m[1], m[0]), template)
 
 
-def _fields(solution: Solution, found: verdict.Verdict, known: Facts) -> dict[str, str]:
+def _fields(seen: Seen, found: verdict.Verdict, known: Facts) -> dict[str, str]:
     """Values for the templates; a word in capitals where the logs do not have one. Names from logs get into commands
     only where a shell reads nothing into them."""
-    case, culprit = solution.case, found["culprit"]
-    event = solution.root.event if solution.root else None
-    zone = moments.zone(case)
+    case, culprit = seen.case, found["culprit"]
+    event = seen.root.event if seen.root else None
     hosts = [h for h in culprit["hosts"] if _NAME.fullmatch(h)]
     address = known.line("address-and-port")
     port, master = _address(address)
-    job = solution.job or ""
+    job = seen.solution.job or ""
     systems = [name for name in ("slurm", "container") if known.line(name)]
     return {
-        "on": f"on {moments.host_of_the_dead(case, hosts)}{moments.when(event, zone)}",
-        "window": moments.window(event, zone),
+        "on": f"on {moments.host_of_the_dead(case, hosts)}{moments.when(event, seen.zone)}",
+        "window": moments.window(event, seen.zone),
         "host": hosts[0] if hosts else "HOST",
         "pid": str(culprit["pids"][0]) if culprit["pids"] else "PID",
         "rank": str(culprit["ranks"][0]) if culprit["ranks"] else "RANK",

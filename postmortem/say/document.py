@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Any, cast
 
 from postmortem.align.years import YEARLESS_END
-from postmortem.causes import weigh
+from postmortem.causes import facts, weigh
+from postmortem.causes.facts import Facts
+from postmortem.causes.seen import Seen
 from postmortem.diagnose import Diagnosis, blame, collective, confidence, order, traits
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
@@ -15,7 +17,7 @@ from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.solution import Solution
 from postmortem.diagnose.stacks import stacks
 from postmortem.diagnose.wording import BROAD, INHERITED, capital, iso, sentence
-from postmortem.model import Event, Source
+from postmortem.model import Confidence, Event, Source
 from postmortem.model.contract import incident as contract
 from postmortem.model.contract import verdict
 from postmortem.model.vocabulary import AT_HAND, CULPRITS, OF_PEERS
@@ -41,8 +43,10 @@ def write(
     chain = _chain(solution, evidence)
     findings = [_row(f"o{i}", c, evidence) for i, c in enumerate(sorted(solution.claims, key=_order)[:FINDINGS])]
     collectives = collective.last(case)
-    found_verdict, ranks = _verdict(solution, evidence), accounts.ranks(solution, collectives)
-    usual = weigh.causes(solution, found_verdict, resolved)
+    seen = _seen(solution)
+    known = facts.of(seen) if solution.outcome != "healthy" else facts.NOTHING
+    found_verdict, ranks = _verdict(seen, known, evidence), accounts.ranks(solution, collectives)
+    usual = weigh.causes(seen, known, found_verdict, resolved)
     document: contract.Document = {
         "schema": contract.SCHEMA,
         "verdict": found_verdict,
@@ -116,63 +120,60 @@ def _order(c: Claim) -> tuple[int, str, int]:
 # ── the verdict ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _verdict(solution: Solution, evidence: Evidence) -> verdict.Verdict:
+def _seen(solution: Solution) -> Seen:
+    """What the facts are computed from."""
+    root, stuck = solution.root, collective.stuck_in(solution)
+    if root is None:
+        sure: Confidence = "supported" if solution.outcome == "healthy" else "hypothesis"
+        return Seen(solution, _of_symptoms(solution), stuck, sure)
+    hosts = blame.hosts(solution.case, root, solution.ranks, solution.claims)
+    return Seen(solution, root.pattern.category, stuck, confidence.of(solution.case, root, solution.ranks), hosts)
+
+
+def _verdict(seen: Seen, known: Facts, evidence: Evidence) -> verdict.Verdict:
+    solution, root = seen.solution, seen.root
     for e in (*(solution.reached.proof if solution.reached else ()), *solution.leads):
         evidence.add(e, None)
-    row: Row = {"outcome": solution.outcome, "end": solution.end, "category": None, "pattern": None}
+    row: Row = {"outcome": solution.outcome, "end": solution.end, "category": seen.category, "pattern": None}
     row["headline"] = headline.headline(solution)
     row["title"], rest = headline.title(solution)
     row |= {"rest": rest} if rest else {}
-    row |= {"culprit": _culprit(solution), "evidence": evidence.items}
-    if (stuck := collective.stuck_in(solution)) is not None:
-        row["collective"] = stuck
-    row |= _of_root(solution, solution.root, stuck) if solution.root else _rootless(solution)
-    lost = missing.of_unread(solution.lost) if solution.lost and row["confidence"] != "established" else []
-    return cast(verdict.Verdict, row | {"missing": lost + row["missing"]})
+    row |= {"culprit": _culprit(seen), "evidence": evidence.items, "confidence": seen.confidence}
+    if seen.stuck is not None:
+        row["collective"] = seen.stuck
+    if root is not None:
+        row["pattern"] = root.pattern.id
+        if solution.outcome == "recovered" or solution.attempts > 1:
+            row["attempt"] = solution.case.attempt
+    row["because"] = reasons.because(solution, str(own_frame(root.event).where) if root else "")
+    row["actions"] = [*_actions(seen, root)] if root else []
+    if not row["actions"] and solution.outcome != "healthy":
+        row["actions"] = [COLLECT]
+    return cast(verdict.Verdict, row | {"missing": _missing(seen, known)})
 
 
-def _of_root(solution: Solution, root: Claim, stuck: verdict.Collective | None) -> Row:
-    hosts = blame.hosts(solution.case, root, solution.ranks, solution.claims)
-    sure = confidence.of(solution.case, root, solution.ranks)
-    category = root.pattern.category
-    still = missing.Open(solution.case, solution.claims, root, category, hosts, solution.ranks, stuck)
-    doc: Row = {
-        "category": category,
-        "pattern": root.pattern.id,
-        "confidence": sure,
-        "because": reasons.because(solution, str(own_frame(root.event).where)),
-        "actions": list(_actions(solution, root, sure)) or [COLLECT],
-        "missing": missing.missing(still) if sure != "established" else [],
-    }
-    if solution.outcome == "recovered" or solution.attempts > 1:
-        doc["attempt"] = solution.case.attempt
-    return doc
+def _missing(seen: Seen, known: Facts) -> list[verdict.Missing]:
+    """What was not read, and the evidence that would decide."""
+    solution, open_ = seen.solution, seen.confidence != "established"
+    lost = missing.of_unread(solution.lost) if solution.lost and open_ else []
+    if seen.root is not None:
+        return [*lost, *(missing.missing(seen, known) if open_ else ())]
+    if solution.outcome == "healthy":
+        return [*lost, *missing.of_healthy(solution.end)]
+    unread = solution.outcome != "undetermined" or solution.unread is not None
+    return [*lost, *(() if unread else missing.of_undetermined(seen, known))]
 
 
-def _actions(solution: Solution, root: Claim, sure: str) -> Iterator[verdict.Action]:
+def _actions(seen: Seen, root: Claim) -> Iterator[verdict.Action]:
     """The next steps, without requests for evidence that is here, and those for one rank where several are at fault.
     `fix-code` needs code that is known to be at fault: no hypothesis, and no hang without a code line."""
-    n, code = len(solution.ranks) if solution.case.registry.world != 1 else 0, _code(root)
+    n, code = len(seen.ranks) if seen.case.registry.world != 1 else 0, _code(root)
     others = CULPRITS if not n else (CULPRITS[n > 1],)  # no comparison with ranks that are not known
-    open_ = sure == "hypothesis" or (root.pattern.category == "hang" and code is None)
+    open_ = seen.confidence == "hypothesis" or (seen.category == "hang" and code is None)
     for a in root.pattern.actions:
-        if a.unless not in others and not (a.unless in AT_HAND and solution.case.at_hand(a.unless)):
+        if a.unless not in others and not (a.unless in AT_HAND and seen.case.at_hand(a.unless)):
             text = a.at.replace("{code}", code) if a.at and code else a.text
             yield {"kind": "none" if open_ and a.kind == "fix-code" else a.kind, "text": text}
-
-
-def _rootless(solution: Solution) -> Row:
-    healthy, read = solution.outcome == "healthy", solution.outcome == "undetermined" and solution.unread is None
-    ended = missing.of_healthy(solution.end) if healthy else []
-    category = _of_symptoms(solution)
-    open_ = missing.Open(solution.case, solution.claims, None, category)
-    return {
-        "category": category,
-        "confidence": "supported" if healthy else "hypothesis",
-        "because": reasons.because(solution, ""),
-        "actions": [] if healthy else [COLLECT],
-        "missing": missing.of_undetermined(open_, solution.reached) if read else ended,
-    }
 
 
 def _of_symptoms(solution: Solution) -> str | None:
@@ -186,14 +187,14 @@ def _of_symptoms(solution: Solution) -> str | None:
     return next(first, min(found, default=None))
 
 
-def _culprit(solution: Solution) -> verdict.Culprit:
-    root, case = solution.root, solution.case
+def _culprit(seen: Seen) -> verdict.Culprit:
+    root, case = seen.root, seen.case
     if root is None:
         return {"ranks": [], "hosts": [], "gpus": [], "pids": [], "code": None}
-    pids = list(root.pids) or [p for r in solution.ranks[:64] for p in case.registry.pids.get(r, [])[:1]]
+    pids = list(root.pids) or [p for r in seen.ranks[:64] for p in case.registry.pids.get(r, [])[:1]]
     return {
-        "ranks": list(solution.ranks),
-        "hosts": blame.hosts(case, root, solution.ranks, solution.claims),
+        "ranks": list(seen.ranks),
+        "hosts": list(seen.hosts),
         "gpus": list(root.gpus),
         "pids": pids[:64],
         "code": _code(root),

@@ -8,11 +8,14 @@ import pytest
 
 from claims import case, claim, event, exits, final_line, pattern, source
 from conftest import table
+from postmortem.causes import facts
+from postmortem.causes.seen import Seen
 from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.solution import Solution
 from postmortem.diagnose.unread import losses
 from postmortem.model import collected as items
 from postmortem.model.vocabulary import WINDOW
-from postmortem.say.missing import Open, missing, of_unread, recorder_settings
+from postmortem.say.missing import missing, of_unread, recorder_settings
 
 DMESG = source("dmesg.txt", "kernel")
 
@@ -23,7 +26,9 @@ def asked(
     root = root or (claim(pattern("p", category)) if category else None)
     hosts, named, stuck = known.pop("hosts", ["node-a"]), known.pop("named", ()), known.pop("stuck", None)
     seen = case(*events, **known)
-    return missing(Open(seen, [*claims, *([root] if root else [])], root, category, hosts, named, stuck))
+    solution = Solution(seen, "incident", root, tuple(named), (*claims, *([root] if root else [])), ())
+    of = Seen(solution, category, stuck, hosts=hosts)
+    return missing(of, facts.of(of))
 
 
 def wanted(category: str | None, *events: Any, **known: Any) -> list[str]:
@@ -83,8 +88,13 @@ def test_of_a_rank_that_waits_for_its_loader_the_workers_are_open() -> None:
 
 
 def test_a_rank_in_another_collective_is_not_searched_for() -> None:
-    assert wanted("collective-mismatch", named=(1,), stuck={"elsewhere": {"1": "broadcast"}}) == []
-    assert wanted("hang", named=(1,), stuck={"elsewhere": {}, "missing": [1]}) == ["flight-recorder dumps", "stacks"]
+    stuck: Any = {"op": "allreduce", "seq": 4, "group": None, "timeout_s": None, "numel_in": None, "entered": [0],
+                  "completed": {}, "elsewhere": {"1": "broadcast"}, "missing": []}  # fmt: skip
+    assert wanted("collective-mismatch", named=(1,), stuck=stuck) == []
+    assert wanted("hang", named=(1,), stuck=stuck | {"elsewhere": {}, "missing": [1]}) == [
+        "flight-recorder dumps",
+        "stacks",
+    ]
 
 
 def test_of_a_rank_that_had_finished_its_batches_are_open() -> None:
