@@ -182,6 +182,8 @@ def _who(seen: Seen) -> Found:
         kind = "all" if everyone else "host" if of_one else "one" if len(ranks) == 1 else "several"
         yield "affected", kind, solution.root.event if solution.root else None
         yield "rank-0", 0 in ranks, None
+    if registry.world and 1 < world == sum(r in seen.case.by_rank for r in range(world)):
+        yield "all-here", True, None
     silent = [r for r in ranks if r not in solution.case.by_rank]
     if seen.category in LOST and (not ranks or silent) and not (seen.stuck and seen.stuck["elsewhere"]):
         yield "only-victims", True, None
@@ -328,7 +330,7 @@ STEPS: tuple[Callable[[Seen], Found], ...] = (
     _ends, _who, _phase, _stopped, _waits, _sizes, _around_the_job, _at_hand, _memory,
 )  # fmt: skip
 NAMES = {
-    "signal", "exit-code", "end", "crash-stack", "recorder", "placed", "left", "sender-stated",
+    "signal", "exit-code", "end", "crash-stack", "recorder", "placed", "left", "sender-stated", "all-here",
     "asked-to-stop", "finished", "hosts", "affected", "rank-0", "only-victims", "phase",
     "timeout-is-default", "first-collective", "calls", "log-stops", "absent", "behind",
     "waits", "came", "left-the-loop", "idle",

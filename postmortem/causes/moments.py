@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from postmortem.diagnose.case import Case, moment
-from postmortem.diagnose.wording import DATED, ranks_text
+from postmortem.diagnose.wording import DATED, listed, ranks_text
 from postmortem.model import Event
 
+NEAR = 4  # hosts that are named
 AROUND_S = 300  # seconds of a log before and after a moment
 
 
@@ -22,7 +23,9 @@ def host_of_the_dead(case: Case, hosts: Sequence[str]) -> str:
     """By name, by the rank that died, or any host of the job if no rank is known to have died."""
     waited = case.ranks_of(case.telling("wait"))  # a watchdog that times out aborts its own process
     died = [r for r in case.ended("kill", "crash") if r not in waited]
-    return hosts[0] if hosts else f"the host of {ranks_text(died)}" if died else "each host of the job"
+    every = sorted(set(case.registry.host_of.values()))
+    others = listed(every) if 0 < len(every) <= NEAR else "each host of the job"
+    return hosts[0] if hosts else f"the host of {ranks_text(died)}" if died else others
 
 
 def when(e: Event | None, zone_: str) -> str:

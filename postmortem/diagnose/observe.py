@@ -69,8 +69,8 @@ def _older(version: str | None, than: str) -> bool:
 
 
 def _claim(case: Case, e: Event, pattern: Pattern) -> Claim:
-    pid = e.fields.get("pid")
-    pids = (pid,) if pid is not None and pid > 1 else ()
+    pid, several = e.fields.get("pid"), numbers(str(e.fields.get("pids", "")))
+    pids = several or ((pid,) if pid is not None and pid > 1 else ())
     gpus = _gpus(e) if pattern.entity == "gpu" else ()
     ranks = tuple(sorted(RANKS[pattern.entity](case, e, pids, gpus))) if pattern.entity in RANKS else ()
     e, hosts = _with_signal(case, e, ranks), _hosts(e)
@@ -109,11 +109,11 @@ def _of_missing(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ran
 
 
 def _of_process(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
-    for pid in pids:
-        rank = case.registry.rank_of_pid(pid, e.fields.get("host", "") or e.host)
-        rank = _of_child(case, pid) if rank is None else rank
-        if rank is not None:
-            return (rank,)
+    host = e.fields.get("host", "") or e.host
+    found = ((case.registry.rank_of_pid(pid, host), pid) for pid in pids)
+    known = {_of_child(case, pid) if rank is None else rank for rank, pid in found} - {None}
+    if known:
+        return tuple(rank for rank in known if rank is not None)
     if not case.outside(e):  # Slurm gives each task of a step a cgroup of its own
         named = [whole(m["task"])] if (m := _REGEXES["step-task"].search(e.text)) else []
         if tasks := [*named, *(case.task_of[pid] for pid in pids if pid in case.task_of)]:

@@ -246,7 +246,7 @@ def gate_lets_the_examples_through(p: Pattern, library: Library) -> Iterator[str
 def gate_has_a_literal(p: Pattern, library: Library) -> Iterator[str]:
     for name, _, signature in _gates(p):
         literal = regexes.certain_literal(gate_of(signature).decode())
-        called = "()" in literal  # `what():` is no word of prose
+        called = "()" in literal or " -" in literal  # `what():` and `kill -9` are no words of prose
         if regexes.letters(literal) < MIN_LETTERS - called:
             yield f"{name}: the longest text that is in every match is {literal!r}"
 
