@@ -109,11 +109,8 @@ def _of_missing(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ran
 
 
 def _of_process(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
-    host = e.fields.get("host", "") or e.host
-    found = ((case.registry.rank_of_pid(pid, host), pid) for pid in pids)
-    known = {_of_child(case, pid) if rank is None else rank for rank, pid in found} - {None}
-    if known:
-        return tuple(rank for rank in known if rank is not None)
+    if known := {rank for pid in pids for rank in _of_pid(case, e, pid)}:
+        return tuple(known)
     if not case.outside(e):  # Slurm gives each task of a step a cgroup of its own
         named = [whole(m["task"])] if (m := _REGEXES["step-task"].search(e.text)) else []
         if tasks := [*named, *(case.task_of[pid] for pid in pids if pid in case.task_of)]:
@@ -123,6 +120,12 @@ def _of_process(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ran
         return (rank,)
     # `[1,12]<stderr>:[node-16:17086] Signal: Segmentation fault (11)`: of the rank itself, or of its child
     return _one(e.rank) if e.speaker != "kernel" and e.source_kind != "agent" else ()
+
+
+def _of_pid(case: Case, e: Event, pid: int) -> Ranks:
+    """The rank that this process is, or whose child it is."""
+    rank = case.registry.rank_of_pid(pid, e.fields.get("host", "") or e.host)
+    return _one(_of_child(case, pid) if rank is None else rank)
 
 
 def _of_child(case: Case, pid: int) -> int | None:
