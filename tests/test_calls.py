@@ -85,7 +85,14 @@ def lines_of_all_patterns(n: int) -> Logs:
     return {"job.log": "\n".join(lines[::12] * n)}
 
 
-SIZES = {"ranks": (6, 40, 80)}  # a loop over all pairs has 3,200 calls
+SIZES = {
+    "ranks": (6, 40, 80),  # a loop over all pairs has 3,200 calls
+    "lines_of_all_patterns": (
+        6,
+        40,
+        80,
+    ),  # of the starts in a log the first and the last 24 are known: runs of few lines
+}
 JOBS: dict[str, Callable[[int], Logs]] = {
     **{job.__name__: job for job in (ranks, ranks_of_a_hang, stacks, hosts, attempts, files, lines_of_all_patterns)},
     "events": lambda n: {"rank0.log": work(0, 2, 8 * n) + raised(0), "rank1.log": work(1, 2, 8 * n) + raised(1)},

@@ -16,6 +16,7 @@ from postmortem.diagnose.wording import capital, iso, listed
 from postmortem.model import Clock, Event, Pattern, RankState, Source
 from postmortem.model.contract import incident as contract
 from postmortem.model.contract import processes as rows
+from postmortem.model.contract.quantities import GpuMemory
 from postmortem.model.contract.verdict import Attempt
 from postmortem.model.vocabulary import LOUD
 from postmortem.privacy import cut
@@ -233,7 +234,7 @@ def _way(s: Solution) -> tuple[object, ...] | None:
     return (s.root.pattern.id, *map(s.root.event.fields.get, ("type", "code"))) if s.root is not None else None
 
 
-def memory(solution: Solution) -> list[contract.GpuMemory]:
+def memory(solution: Solution) -> list[GpuMemory]:
     """A row for each snapshot of GPU memory, those of the culprits first."""
     ranked = [(solution.case.rank_of(e), e) for e in solution.case.of_kind("memory")]
     ranked.sort(key=lambda pair: (pair[0] not in solution.ranks, pair[0] is None, pair[0], pair[1].where))

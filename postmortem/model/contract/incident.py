@@ -7,6 +7,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 from postmortem.model import ClockKind, Outcome, RankState, Role
 from postmortem.model.contract.causes import Cause
 from postmortem.model.contract.processes import LastLine, Process, Run
+from postmortem.model.contract.quantities import GpuMemory
 from postmortem.model.contract.verdict import Attempt, Verdict
 from postmortem.model.contract.words import Category, ClockState, Count, LineNumber, Seconds, Time
 
@@ -155,32 +156,6 @@ class Stack(TypedDict):
     """Where it begins"""
     frames: list[StackFrame]
     """Of the one shown"""
-
-
-class HeldMemory(TypedDict):
-    """GPU memory that a line of code allocated."""
-
-    code: str
-    """`file:line function`"""
-    bytes: Count
-    """Of all its blocks"""
-
-
-class GpuMemory(TypedDict):
-    """A snapshot of the memory of a GPU."""
-
-    rank: Count | None
-    """The rank that took it"""
-    gpu: str | None
-    """Its number in the process"""
-    source: str
-    """`path` of the source that holds it"""
-    reserved: Count
-    """Bytes that PyTorch has of the driver"""
-    allocated: Count
-    """Bytes of them in blocks of tensors"""
-    held: list[HeldMemory]
-    """The lines of code that hold most, at most 10"""
 
 
 class Clock(TypedDict):
