@@ -13,11 +13,11 @@ from collections.abc import Iterator
 
 from postmortem.formats.excerpt import Excerpt
 from postmortem.library import Signature
-from postmortem.model import Event
+from postmortem.model import Event, EventKind
 from postmortem.system import forms
 
 OPENER = Signature(":own-verdict", r"\b(?:INCIDENT|RECOVERED|UNDETERMINED)  \w|\bHEALTHY(?:[\"\\\s]|$)", after=8192)
-KIND = "own-verdict"
+KIND: EventKind = "own-verdict"
 _REGEXES = forms.regexes("formats/excerpts")
 
 

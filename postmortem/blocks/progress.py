@@ -22,7 +22,7 @@ from postmortem.formats import jobs
 from postmortem.formats.envelope import Envelope, Style, peel
 from postmortem.formats.excerpt import Line, decode, line_event, starts_of_lines, visible
 from postmortem.formats.marks import bare
-from postmortem.model import Event, Sample, Source
+from postmortem.model import Event, EventKind, Sample, Source
 from postmortem.model.details import Details
 from postmortem.system import forms
 
@@ -246,7 +246,7 @@ def _pairs(source: Source, line: Line) -> Iterator[Event]:
 
 # ── the events of one writer ────────────────────────────────────────────────────────────────────────────────
 
-Found = tuple[str, Line, Details]  # kind, line, fields
+Found = tuple[EventKind, Line, Details]  # kind, line, fields
 
 
 def _found(writer: _Writer, most: int) -> Iterator[Found]:

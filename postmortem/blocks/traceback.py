@@ -33,7 +33,7 @@ from postmortem.formats.frames import (
     is_wrapper,
 )
 from postmortem.library import Signature
-from postmortem.model import Event
+from postmortem.model import Event, EventKind
 from postmortem.model.details import Details, Row
 from postmortem.model.digits import number, whole
 from postmortem.privacy import cut
@@ -103,7 +103,7 @@ def parse_headless(excerpt: Excerpt) -> Iterator[Event]:
         yield _event(excerpt, _Reading(line.number, line.with_body(recorded[1])))
         return
     frames = _frames_above(excerpt, line) if _NAMED.match(line.envelope.body.strip()) else None
-    kind = "exception"
+    kind: EventKind = "exception"
     if frames is None:
         named = _named_in(line.envelope.body)
         own = (back.envelope.body for back in excerpt.preceding() if back.envelope.key == line.envelope.key)

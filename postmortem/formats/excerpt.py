@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from postmortem.formats.envelope import Envelope, Style, clean, peel
 from postmortem.formats.marks import bare
-from postmortem.model import Event, Hit, Severity, Source, Stamp, Where, speaker_in
+from postmortem.model import Event, EventKind, Hit, Severity, Source, Stamp, Where, speaker_in
 from postmortem.model.details import Details
 from postmortem.privacy import cut
 from postmortem.system import forms
@@ -191,7 +191,7 @@ class Excerpt:
 
     def event(
         self,
-        kind: str,
+        kind: EventKind,
         line: Line,
         *,
         pattern: str | None = None,
@@ -217,19 +217,21 @@ class Excerpt:
         )
 
 
-def _behind(kind: str, fields: Details) -> int:
+def _behind(kind: EventKind, fields: Details) -> int:
     """The number of context lines behind the decisive one: of a stack the frames too."""
     return CONTEXT + (min(len(fields.get("frames", ())), FRAMES) if kind == "stack" else 0)
 
 
-def source_event(source: Source, kind: str, text: str, line: int | None = None, **more: Any) -> Event:
+def source_event(source: Source, kind: EventKind, text: str, line: int | None = None, **more: Any) -> Event:
     """An event attributed by the name of its file."""
     where = more.pop("where", None) or Where(source.path, line)
     by_name = {"rank": source.rank, "host": source.host, "attempt": source.attempt, "run": source.run}
     return Event(kind, where, text, source_kind=source.kind, **{"speaker": speaker_in(source.kind), **by_name, **more})
 
 
-def line_event(source: Source, kind: str, line: Line, rank: int | None, fields: Details, most: int = 4000) -> Event:
+def line_event(
+    source: Source, kind: EventKind, line: Line, rank: int | None, fields: Details, most: int = 4000
+) -> Event:
     """An event on one line, with host, pid and time of the line's prefixes."""
     env, stamp = line.envelope, line.envelope.stamp
     local = env.local_rank if env.local_rank is not None else source.local_rank
@@ -255,7 +257,9 @@ def line_event(source: Source, kind: str, line: Line, rank: int | None, fields: 
     )
 
 
-def document_event(source: Source, kind: str, lines: list[str], at: int, fields: Details, pid: int | None) -> Event:
+def document_event(
+    source: Source, kind: EventKind, lines: list[str], at: int, fields: Details, pid: int | None
+) -> Event:
     """An event of a whole document; line `at` (from 0) of `lines` is the decisive one."""
     lo = max(0, at - CONTEXT)
     context = tuple(cut(line, 2000) for line in lines[lo : at + _behind(kind, fields) + 1])
