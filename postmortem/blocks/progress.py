@@ -275,9 +275,10 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
     works.append(
         ("result", next((line for line in _lines_of_results(writer) if signs.result(line.envelope.body)), None))
     )
-    bodies = [line.envelope.body for line in writer.tail] if writer.grew is None else []
-    series, rounds = [writer.tail[i] for i in signs.series(bodies)], signs.rounds(bodies)
-    works += [("count", series[-1] if series else None), ("rounds", None if rounds is None else writer.tail[rounds])]
+    tail = _last_of_one_process(writer) if writer.grew is None else []
+    bodies = [line.envelope.body for line in tail]
+    series, rounds = [tail[i] for i in signs.series(bodies)], signs.rounds(bodies)
+    works += [("count", series[-1] if series else None), ("rounds", None if rounds is None else tail[rounds])]
     writer.grown.extend(line.number for line in series)
     since: Details = {"since": writer.grown[0]} if len(writer.grown) == signs.ENOUGH else {}
     for by, at_work in works:
@@ -295,6 +296,12 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
         if (final := next(filter(signs.is_ordinary, reversed(writer.tail)), None)) is not None:
             lines["final"] = final.number, final.text[:SHOWN]
         yield "line", writer.last, {"last": True, **lines, **_error(writer.last)}
+
+
+def _last_of_one_process(writer: _Writer) -> list[Line]:
+    """The last lines; those of one pid where the ranks of a console are known by their pids alone (absl, glog)."""
+    pid = writer.tail[-1].envelope.pid if writer.tail else None
+    return [line for line in writer.tail if pid is None or line.envelope.pid in (None, pid)]
 
 
 def _once(writer: _Writer) -> tuple[tuple[int, str, str], ...]:

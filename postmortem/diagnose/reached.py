@@ -144,7 +144,7 @@ def _begun(case: Case) -> Reached | None:
     done = {source: max(e.line for e in own) for source, own in grouped((e.where.source, e) for e in works).items()}
     found = [e for e in _last_of_logs(case) if _begins(e) and e.line >= done.get(e.where.source, 0)]
     busy = done.keys() - {e.where.source for e in found}
-    if not found or len(busy) >= len(found) or any(e.fields.get("full") for e in works):
+    if not found or len(busy) >= len(found):
         return None  # the work was complete, or goes on elsewhere
     e = max(found, key=lambda e: (e.at or 0.0, e.where.source))
     return Reached(f"The log stops at `{_doing(e)}`{_after_step(case)}", _phase(case), (), tuple(found[:SHOWN]))
@@ -198,8 +198,9 @@ def _doing(e: Event) -> str:
 
 
 def _after_step(case: Case) -> str:
-    step = max((e.fields.get("step") or 0 for e in case.of_kind("progress")), default=0)
-    return f", after step {step}" if step else ""
+    """The last step, where steps were counted: `batch=32` among the arguments is none."""
+    steps = {e.fields["step"] for e in case.of_kind("progress") if "step" in e.fields}
+    return f", after step {max(steps)}" if len(steps) > 1 else ""
 
 
 def _phase(case: Case) -> str:

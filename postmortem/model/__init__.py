@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from postmortem.model.details import Details
+from postmortem.model.vocabulary import EventKind as EventKind
 
 Role = Literal["cause", "symptom", "confirms", "context"]
 Severity = Literal["fatal", "error", "warning", "info"]
@@ -274,38 +275,6 @@ class Stamp(NamedTuple):
     clock: ClockKind
     raw: str
     sigma: float = 0.001
-
-
-EventKind = Literal[
-    "anew",  # a count or a script begins again
-    "counter",  # a memory cgroup's counters
-    "crash",  # a block of a fault handler, a debugger or a terminated C++ program
-    "cut",  # a traceback without its end
-    "exception",
-    "exit",  # the end of a process, as a launcher or a script reports it
-    "fact",  # a value that another tool found out
-    "fault",  # a line of a library with an error code
-    "finished",  # a completion as last word
-    "identity",  # rank, pid, host or versions of a writer
-    "job",  # the number, the name or the command of a job
-    "line",  # the first, the last or another notable line of a writer
-    "memory",  # a snapshot of GPU memory
-    "notice",  # a complaint that no pattern need know
-    "oom-tasks",  # the tasks that the kernel lists before it kills one
-    "own-verdict",  # a verdict of this program, which is no evidence
-    "pattern",  # a pattern matched a line
-    "pid",  # of a rank
-    "process",  # a row of a table of processes
-    "progress",  # a step
-    "recorder",  # the dump of a flight recorder
-    "stack",
-    "stacks",  # that a tool took of several processes
-    "stamp",  # a time for the comparison of clocks, as is
-    "sync",  # marks of many lines
-    "unreadable",  # a document that cannot be read
-    "uttered",  # an exception that a line mentions
-    "worked",  # a sign of work
-]
 
 
 class Event(NamedTuple):

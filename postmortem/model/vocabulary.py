@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 CATEGORIES = (
     "host-oom", "gpu-oom", "gpu-hardware", "gpu-fault", "native-crash", "shared-memory", "collective-mismatch", "hang",
     "network", "rendezvous", "python-exception", "ddp-usage", "numerics", "storage", "checkpoint", "resource-limit",
@@ -13,6 +15,36 @@ ROLES = ("cause", "symptom", "confirms", "context")
 SEVERITIES = ("fatal", "error", "warning", "info")
 LOUD = SEVERITIES[:2]
 STRENGTHS = ("stated", "compared", "ended", "silent")
+EventKind = Literal[
+    "anew",  # a count or a script begins again
+    "counter",  # a memory cgroup's counters
+    "crash",  # a block of a fault handler, a debugger or a terminated C++ program
+    "cut",  # a traceback without its end
+    "exception",
+    "exit",  # the end of a process, as a launcher or a script reports it
+    "fact",  # a value that another tool found out
+    "fault",  # a line of a library with an error code
+    "finished",  # a completion as last word
+    "identity",  # rank, pid, host or versions of a writer
+    "job",  # the number, the name or the command of a job
+    "line",  # the first, the last or another notable line of a writer
+    "memory",  # a snapshot of GPU memory
+    "notice",  # a complaint that no pattern need know
+    "oom-tasks",  # the tasks that the kernel lists before it kills one
+    "own-verdict",  # a verdict of this program, which is no evidence
+    "pattern",  # a pattern matched a line
+    "pid",  # of a rank
+    "process",  # a row of a table of processes
+    "progress",  # a step
+    "recorder",  # the dump of a flight recorder
+    "stack",
+    "stacks",  # that a tool took of several processes
+    "stamp",  # a time for the comparison of clocks, as is
+    "sync",  # marks of many lines
+    "unreadable",  # a document that cannot be read
+    "uttered",  # an exception that a line mentions
+    "worked",  # a sign of work
+]
 TELLS = (  # the meaning of a pattern's line for the reasoning over several ranks
     "exit",  # the launcher's report of one worker's end, by pid or local rank
     "end",  # another report of how a process ended
