@@ -65,6 +65,16 @@ def _poisoned(texts: Iterator[str]) -> Case:
     collective = {"op": "o", "seq": 7, "group": "g", "numel_in": 2, "dtype": "d", "entered": [0], "missing": [1]}
     document["verdict"]["collective"] = collective | {"elsewhere": {"2": "c"}, "completed": {"1": 6}}
     document["clocks"].append({"host": "h", "reason": "r", "state": "s"})
+    cell = {"seq": 7, "completed": 6, "op": "o", "place": "entered"}
+    rows = [{"ranks": [n], "cells": [cell], "code": "c", "call": "c"} for n in (0, 1)]
+    document["hang"] = {"text": "t", "groups": ["g"], "rows": rows}
+    at = {"source": "s", "line": 3}
+    slow = {"rank": 1, "text": "t", "at": at}
+    slowest = [{"rank": 1, "seconds": [1.0, None]}]
+    pace = {"measure": "m", "ranks": 3, "steps": [1, 2], "median": [0.5, 0.5], "slowest": slowest, "stragglers": [slow]}
+    losses = {"rank": 0, "steps": [1, 2], "loss": [2.0, None], "grad_norm": [1.0, 1.0], "first_nan": 2, "at": at}
+    memory = [{"name": "n", "used": 5, "limit": 10, "at": at}, {"name": "n", "used": 4, "limit": None, "at": at}]
+    document["quantities"] = {"pace": pace, "losses": losses, "memory": memory}
     events = json.loads((DATA / "oom.events.json").read_text())
     severity = events["columns"].index("severity")
     for row in events["rows"]:

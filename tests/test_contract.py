@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 import jsonschema
 import pytest
+from quantities import run_of
 
 from conftest import ROOT, SAMPLES, solved
 from postmortem import Incident, Options, analyze, report
@@ -67,6 +68,12 @@ def rare(tmp_path_factory: pytest.TempPathFactory) -> Incident:
         resolved.resolve(history, f"{1:064x}", "bad-hardware")
     filed: Incident = filing.filed(found, where, None, [str(logs)], hide=False, known=filing.counts(where))
     return filed
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Incident:
+    """Return a run with a slow rank, and a loss that becomes NaN."""
+    return analyze([str(run_of(tmp_path_factory.mktemp("measured"), slow={1: 2.0}, nan=30))])
 
 
 compared = cache(compare)
@@ -136,9 +143,9 @@ def declared(found: dict[str, Any], record: dict[str, Any], at: str = "") -> Ite
 
 
 @pytest.mark.parametrize("name", contract.SHAPES)
-def test_every_declared_field_occurs(name: str, rare: Incident) -> None:
+def test_every_declared_field_occurs(name: str, rare: Incident, measured: Incident) -> None:
     found = json.loads(resources.schema(name))
-    every = [*map(solved, CASES), rare]
+    every = [*map(solved, CASES), rare, measured]
     seen = {path for incident in every for row in written(incident, name)[:50] for path in paths(row)}
     unseen = set(declared(found, found)) - seen - {"job", "report"}  # which a notification adds
     # a replay adds its result; `more` depends on lengths; every root here accounts for all symptoms; no sample has a

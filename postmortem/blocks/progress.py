@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from postmortem.blocks import identities, signs
+from postmortem.blocks import identities, measures, signs
 from postmortem.blocks.counters import Counters
 from postmortem.formats import jobs
 from postmortem.formats.envelope import Envelope, Style, peel
@@ -260,8 +260,10 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
         yield "line", writer.first, {"first": True}
     last_step, loss = _last_step(writer)
     if writer.first_step and last_step:
-        for line, step in (writer.first_step, last_step):
-            yield "progress", line, {**_loss(line), "step": step}
+        measured = measures.series(writer.steps)
+        yield "progress", writer.first_step[0], {**_loss(writer.first_step[0]), "step": writer.first_step[1]}
+        whole: Details = {"series": measured} if measured else {}
+        yield "progress", last_step[0], {**_loss(last_step[0]), "step": last_step[1], **whole}
     if loss:
         yield "progress", loss, _loss(loss)
     notices = writer.notices[-max(1, MAX_NOTICES * most // LINES) :]

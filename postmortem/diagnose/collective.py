@@ -64,7 +64,7 @@ def stuck_in(solution: Solution) -> contract.Collective | None:
 
 def last(case: Case) -> dict[int, str]:
     """The last collective that each rank is known to have been in: `ALLREDUCE #808 of group 3(tp)`, `all_reduce`."""
-    found = {rank: call for rank, (call, _) in _calls(case).items()}
+    found = {rank: call for rank, (call, _) in calls(case).items()}
     found |= {rank: _named(op, seq) for rank, (op, seq, *_) in announced(case).items()}
     for group in reversed(watchdogs.groups(case)):
         found |= {r: text for r, w in group.waits.items() if (text := _of_wait(group, w))}
@@ -206,18 +206,18 @@ def _shaped(op: str, seq: int | None, numel: int | None, dtype: str | None) -> s
     return _named(op, seq) + (f" ({details})" if details else "")
 
 
-def _calls(case: Case) -> dict[int, tuple[str, str]]:
+def calls(case: Case) -> dict[int, tuple[str, str]]:
     """The call in each rank's stack or traceback, and the line of the user's code that made it."""
-    calls = {rank: [e.fields for e in events if e.fields.get("collective")] for rank, events in case.by_rank.items()}
-    return {rank: (first[0]["collective"] or "", first[0].get("code") or "") for rank, first in calls.items() if first}
+    found = {rank: [e.fields for e in events if e.fields.get("collective")] for rank, events in case.by_rank.items()}
+    return {rank: (first[0]["collective"] or "", first[0].get("code") or "") for rank, first in found.items() if first}
 
 
 def _called(case: Case) -> Collective | None:
-    calls = {rank: call for rank, call in sorted(_calls(case).items()) if call[0] not in NO_COLLECTIVE}
-    if not calls:
+    found = {rank: call for rank, call in sorted(calls(case).items()) if call[0] not in NO_COLLECTIVE}
+    if not found:
         return None
-    (op, _), entered = _usual(calls)
-    others = {r: call if call != op else f"{call} at {at}" for r, (call, at) in calls.items() if r not in entered}
+    (op, _), entered = _usual(found)
+    others = {r: call if call != op else f"{call} at {at}" for r, (call, at) in found.items() if r not in entered}
     return Collective(op, entered=entered, elsewhere=others)
 
 

@@ -281,7 +281,11 @@ def _summary(entries: list[_Entry], status: Status, decisive: _Entry | None) -> 
     last = next(e for e in reversed(entries) if e.group == decisive.group and e.seq == numbers["enqueued"])
     operation = f"{last.name} {last.detail}".strip()
     text = f"last enqueued collective {last.seq} of {last.group} ({operation}), {numbers['completed']} completed"
-    others = sorted({e.group for e in entries if not e.done} - {decisive.group})
+    waits: dict[str, int] = {}
+    for e in entries:
+        if not e.done and (e.group, e.seq) != (last.group, last.seq):
+            waits.setdefault(e.group, e.seq)
+    others = [f"{seq} of {group}" for group, seq in sorted(waits.items())]
     return text + (f"; waiting in {', '.join(others[:3])} too" if others else "")
 
 

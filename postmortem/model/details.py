@@ -158,9 +158,22 @@ class Identified(TypedDict, total=False):
     of: int
 
 
+BETWEEN = "between"  # the value of a series by the stamps of the lines
+ABSENT = -1e300  # the value of a line that has none
+
+
+class Series(TypedDict):
+    """The values that a writer printed beside its steps, see `blocks.measures`."""
+
+    steps: "array[int]"
+    lines: "array[int]"
+    values: "dict[str, array[float]]"  # by name; ABSENT where a line has none
+
+
 class Worked(TypedDict, total=False):
     """Of ordinary lines: progress, worked, finished, line, notice, anew."""
 
+    series: Series  # of the last progress
     loss: str
     by: str  # count, loss, answer, up, result, rounds
     last_word: bool
@@ -217,6 +230,8 @@ class Listed(TypedDict, total=False):
     ppid: str
     oom_kill: int
     tasks: tuple[int, ...]
+    usage: tuple[int, int, int]  # kB used of the cgroup, its limit in kB, the line
+    resident: tuple[tuple[int, str, int, int], ...]  # pid, name, virtual and resident pages of the largest tasks
 
 
 class Details(

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from postmortem.errors import ours
-from postmortem.report import causes, columns, groups, lanes, svg, text, view
+from postmortem.report import bars, causes, columns, groups, lanes, svg, text, view
 from postmortem.report.events import Row, read_events
 from postmortem.report.markdown import guarded, render_chat, render_markdown
 from postmortem.report.templates import ROWS, embedded, environment, policy, sheets
@@ -29,9 +29,10 @@ MAX_SOURCES = 300
 MAX_PROOFS = 60
 MAX_GROUPS = 200
 CLOCKS = 4  # outside of a fold whatever their state
-# a document with more rows of ranks, files and clocks is embedded with the first of each
+# a document with more rows of ranks, files and clocks is embedded with the first of each; the page shows no process
 EMBEDDED_ROWS = 3000
-EMBEDDED = {"ranks": (500, "rank"), "sources": (300, "file"), "clocks": (200, "clock")}
+SHOWN = {"ranks": (500, "rank"), "sources": (300, "file"), "clocks": (200, "clock")}
+EMBEDDED = SHOWN | {"processes": (200, "process row")}
 EMBEDDED_SOURCES = 8  # of each clock
 
 
@@ -125,6 +126,15 @@ def page(incident: view.Incident) -> dict[str, Any]:
         "states": guarded("the ranks", partial(groups.states, document), dict[str, int](), failed),
         "stacks": rows("the stacks", lambda: groups.stacks(document)),
         "memory": view.rows(document.get("memory")),
+        "used": rows("the memory", lambda: bars.memory(document)),
+        "hang": guarded("the hang", lambda: bars.hang(document), None, failed),
+        "culprits": view.numbers(view.part(view.part(document, "verdict"), "culprit").get("ranks")),
+        "pace": guarded("the pace", lambda: bars.pace(document), None, failed),
+        "losses": guarded("the loss", lambda: bars.losses(document), None, failed),
+        "last_steps": rows("the last steps", lambda: bars.last_steps(document)),
+        "snapshot": bars.snapshot,
+        "tones": svg.TONES,
+        "places": bars.PLACES,
         "usual": (usual := rows("the usual causes", lambda: causes.usual(document))),
         "undecided": causes.note(usual),
         "compared": rows("the stacks", lambda: groups.compared(document)),
@@ -159,17 +169,19 @@ def fitting(document: view.Document) -> dict[str, Any]:
     """Return the document, of thousands of ranks with the first rows, odd ranks first, and their number under `cut`:
     {"ranks": [500 rows], …, "cut": {"ranks": 16384}}."""
     found = {name: view.rows(document.get(name)) for name in EMBEDDED}
-    short = dict(document)
-    if sum(map(len, found.values())) <= EMBEDDED_ROWS:
-        return short
-    short["cut"] = {name: len(rows) for name, rows in found.items() if len(rows) > EMBEDDED[name][0]}
-    found["ranks"].sort(key=view.oddness)
-    for name, rows in found.items():
-        short[name] = rows[: EMBEDDED[name][0]]
-    short["clocks"] = [
-        {**row, "sources": row["sources"][:EMBEDDED_SOURCES]} if isinstance(row.get("sources"), list) else row
-        for row in short["clocks"]
-    ]
+    many = sum(len(found[name]) for name in SHOWN) > EMBEDDED_ROWS
+    cut = {name: len(rows) for name, rows in found.items() if len(rows) > EMBEDDED[name][0]}
+    short, cut = dict(document), {name: n for name, n in cut.items() if many or name not in SHOWN}
+    if cut:
+        short["cut"] = cut
+    if "ranks" in cut:
+        found["ranks"].sort(key=view.oddness)
+    short |= {name: found[name][: EMBEDDED[name][0]] for name in cut}
+    if many:
+        short["clocks"] = [
+            {**row, "sources": row["sources"][:EMBEDDED_SOURCES]} if isinstance(row.get("sources"), list) else row
+            for row in view.rows(short.get("clocks"))
+        ]
     return short
 
 

@@ -185,12 +185,17 @@ def _call(row: dict[str, Any]) -> str:
 def _places(row: dict[str, Any]) -> Iterator[str]:
     """Yield the ranks that had entered, and the places of the others."""
     entered, size = view.numbers(row.get("entered")), view.whole(row.get("size"))
-    if size is not None and entered:
+    completed, others = view.part(row, "completed"), view.part(row, "elsewhere")
+    seq = view.whole(row.get("seq"))
+    done = [r for r in entered if seq is not None and (view.whole(completed.get(str(r))) or 0) >= seq]
+    if done and len(done) < len(entered):
+        yield f"{text.ranks([r for r in entered if r not in done], view.SPANS)} entered and did not complete it"
+        yield f"{text.ranks(done, view.SPANS)} completed it"
+    elif size is not None and entered:
         all_ranks = "both ranks" if size == 2 else f"all {size:,} ranks"
         yield f"{all_ranks if len(entered) == size else f'{len(entered):,} of {size:,} ranks'} entered"
     elif entered:
         yield f"{text.ranks(entered)} entered"
-    completed, others = view.part(row, "completed"), view.part(row, "elsewhere")
     places: dict[str, list[int]] = {}
     for rank in view.numbers(row.get("missing")):
         n = view.whole(completed.get(str(rank)))

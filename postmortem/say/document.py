@@ -22,7 +22,7 @@ from postmortem.model.contract import incident as contract
 from postmortem.model.contract import verdict
 from postmortem.model.vocabulary import AT_HAND, CULPRITS, OF_PEERS
 from postmortem.privacy import cut
-from postmortem.say import accounts, headline, hint, missing, reasons
+from postmortem.say import accounts, hang, headline, hint, missing, quantities, reasons
 from postmortem.say.evidence import Evidence, own_frame
 from postmortem.version import __version__
 
@@ -72,6 +72,10 @@ def write(
         "tool": {"version": __version__, "library": case.library.digest},
         "trace": [{"step": i + 1, "text": text} for i, text in enumerate(list(case.notes)[:TRACE])],
     }
+    if numbers := quantities.quantities(solution, found_verdict["category"]):
+        document["quantities"] = numbers
+    if (matrix := hang.hang(solution, found_verdict.get("collective"))) is not None:
+        document["hang"] = matrix
     if memory := accounts.memory(solution):
         document["memory"] = memory
     if usual.rows:

@@ -7,7 +7,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 from postmortem.model import ClockKind, Outcome, RankState, Role
 from postmortem.model.contract.causes import Cause
 from postmortem.model.contract.processes import LastLine, Process, Run
-from postmortem.model.contract.quantities import GpuMemory
+from postmortem.model.contract.quantities import GpuMemory, Hang, Quantities
 from postmortem.model.contract.verdict import Attempt, Verdict
 from postmortem.model.contract.words import Category, ClockState, Count, LineNumber, Seconds, Time
 
@@ -350,6 +350,10 @@ class Document(TypedDict):
     """Stacks of the ranks, at most 32 groups; empty where one rank's traceback is all that is known"""
     memory: NotRequired[list[GpuMemory]]
     """Snapshots of GPU memory, those of the culprits first, at most 32"""
+    quantities: NotRequired[Quantities]
+    """Numbers of the logs that bear on the verdict"""
+    hang: NotRequired[Hang]
+    """Where each rank was, where the verdict is a hang or a mismatch, or ranks timed out"""
     clocks: list[Clock]
     """How clocks were compared"""
     sources: list[Source]

@@ -224,7 +224,8 @@ def _left_in(group: _Group) -> Reading | None:
     if not inside or 2 * len(inside) > len(group.last) or len(inside) + len(gone) < len(group.last):
         return None
     verb = "was" if len(inside) == 1 else "were"
-    because = f"{ranks_text(inside)} {verb} still in {group.name(number)}; the others went on"
+    wait = f"{verb} still in collective {number} of group {group.key}"
+    because = f"{ranks_text(inside)} {wait}, which the others completed"
     return group.reading("recorder-rank-behind", inside, because)
 
 

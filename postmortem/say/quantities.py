@@ -1,0 +1,165 @@
+"""The numbers of the document: the pace of the ranks, losses, memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from postmortem.causes import memory
+from postmortem.diagnose import paces
+from postmortem.diagnose.paces import Paces, Straggler
+from postmortem.diagnose.solution import Solution
+from postmortem.model import Event
+from postmortem.model.contract import quantities as contract
+from postmortem.model.contract.processes import LastLine
+from postmortem.model.details import ABSENT, BETWEEN, Series
+from postmortem.model.digits import whole
+from postmortem.system import forms
+
+MOST_STEPS, MOST_LINES, MOST_STRAGGLERS, MOST_USES, MOST_LOSSES = 64, 4, 8, 12, 128
+GIB = 2**30
+PAGES = (4, 16, 64)  # kB
+_REGEXES = forms.regexes("say/quantities")
+
+
+def quantities(solution: Solution, category: str | None) -> contract.Quantities:
+    """All numbers that bear on the verdict; empty where there are none."""
+    found: contract.Quantities = {}
+    if slow := paces.of(solution.case):
+        found["pace"] = _pace(slow)
+    if (losses := _losses(solution)) is not None:
+        found["losses"] = losses
+    if category in ("host-oom", "gpu-oom") and (uses := _memory(solution)):
+        found["memory"] = uses
+    return found
+
+
+def _at(e: Event, line: int | None = None) -> LastLine:
+    return {"source": e.where.source, "line": e.where.shown if line is None else line}
+
+
+# ── pace ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _pace(p: Paces) -> contract.Pace:
+    slow = [s.rank for s in p.stragglers[:MOST_STRAGGLERS]]
+    middle = dict(zip(p.ranks, np.nanmedian(p.seconds, axis=1).tolist(), strict=True))
+    shown = list(dict.fromkeys([*slow, *sorted(middle, key=lambda r: -middle[r])]))[:MOST_LINES]
+    at = np.unique(np.linspace(0, len(p.steps) - 1, MOST_STEPS).astype(int))
+    rows = dict(zip(p.ranks, p.seconds[:, at].tolist(), strict=True))
+    return {
+        "measure": p.name,
+        "ranks": len(p.ranks),
+        "steps": p.steps[at].tolist(),
+        "median": [_rounded(n) for n in p.usual[at].tolist()],
+        "slowest": [{"rank": r, "seconds": [_known(n) for n in rows[r]]} for r in shown],
+        "stragglers": [_straggler(p.name, len(p.ranks), s) for s in p.stragglers[:MOST_STRAGGLERS]],
+    }
+
+
+def _straggler(name: str, ranks: int, s: Straggler) -> contract.Straggler:
+    since = f" since step {s.since}" if s.since is not None else ""
+    of = "from step to step, by the stamps" if name == BETWEEN else f"by the time that it prints as `{name}`"
+    text = (
+        f"Rank {s.rank} needs {s.ratio:.1f} × the median of {ranks} ranks per step{since}, {of}: "
+        f"{s.seconds:.3g} s against {s.usual:.3g} s."
+    )
+    return {
+        "rank": s.rank,
+        "ratio": round(s.ratio, 2),
+        "seconds": _rounded(s.seconds),
+        "median_s": _rounded(s.usual),
+        "since_step": s.since,
+        "text": text,
+        "at": _at(s.event),
+    }
+
+
+def _rounded(n: float) -> float:
+    return float(f"{n:.4g}")
+
+
+def _known(n: float) -> float | None:
+    return _rounded(n) if math.isfinite(n) and n != ABSENT else None
+
+
+# ── loss ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _losses(solution: Solution) -> contract.Losses | None:
+    """The series with the first value that is not a number, of the culprits before others."""
+    found = []
+    for e in solution.case.of_kind("progress"):
+        if (series := e.fields.get("series")) and (odd := _first_odd(series)) is not None:
+            rank = solution.case.rank_of(e)
+            found.append(((rank not in solution.ranks, series["steps"][odd], e.where), e, rank, odd))
+    if not found:
+        return None
+    _, e, rank, odd = min(found, key=lambda row: row[0])
+    series = e.fields["series"]
+    values = {name: [_known(n) for n in series["values"][name]] for name in paces.NO_TIME if name in series["values"]}
+    row: contract.Losses = {
+        "rank": rank,
+        "steps": list(series["steps"])[:MOST_LOSSES],
+        "loss": values.get("loss", [None] * len(series["steps"]))[:MOST_LOSSES],
+        "first_nan": series["steps"][odd],
+        "at": _at(e, series["lines"][odd]),
+    }
+    if "grad_norm" in values:
+        row["grad_norm"] = values["grad_norm"][:MOST_LOSSES]
+    return row
+
+
+def _first_odd(series: Series) -> int | None:
+    columns = [series["values"][name] for name in paces.NO_TIME if name in series["values"]]
+    return next((i for i in range(len(series["steps"])) if not all(math.isfinite(c[i]) for c in columns)), None)
+
+
+# ── memory ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _memory(solution: Solution) -> list[contract.MemoryUse]:
+    """What the lines on the culprits state: limits first, then processes by their size."""
+    root = solution.root
+    if root is None:
+        return []
+    pids = {*root.pids} or {pid for r in solution.ranks for pid in solution.case.registry.pids.get(r, [])}
+    tables = [e for e in solution.case.of_kind("oom-tasks") if e.pid in pids]
+    uses: dict[Use, contract.MemoryUse] = {}
+    for e in (*root.events, *tables[:1]):  # dmesg and the journal have the same table
+        for (name, used, limit), line in (*_of_gpu(e), *_of_table(e, solution)):
+            row: contract.MemoryUse = {"name": name, "used": used, "limit": limit, "at": _at(e, line)}
+            uses.setdefault((name, used, limit), row)
+    return sorted(uses.values(), key=lambda use: (use["limit"] is None, -use["used"]))[:MOST_USES]
+
+
+Use = tuple[str, int, int | None]
+
+
+def _of_gpu(e: Event) -> Iterator[tuple[Use, int | None]]:
+    found = memory.numbers(e.text)
+    total, free = found.get("gpu-total"), found.get("gpu-free")
+    if total is None or free is None:
+        return
+    gpu = _REGEXES["gpu"].search(e.text)
+    name = f"GPU {gpu['n']}" if gpu else "GPU"
+    yield (name, int((total - free) * GIB), int(total * GIB)), None
+    for key, whose in (("gpu-own", "this process"), ("gpu-others", "another process"), ("gpu-tried", "requested")):
+        if key in found:
+            yield (f"{name}: {whose}", int(found[key] * GIB), int(total * GIB)), None
+
+
+def _of_table(e: Event, solution: Solution) -> Iterator[tuple[Use, int | None]]:
+    """The cgroup and the tasks of the kernel's report. The table counts pages; the line on the task that was killed
+    shows the size of one."""
+    if usage := e.fields.get("usage"):
+        yield ("memory cgroup", usage[0] * 1024, usage[1] * 1024), usage[2]
+    tasks = e.fields.get("resident", ())
+    killed = (_REGEXES["killed"].search(x.text) for x in solution.case.by_kind["pattern"] if x.speaker == "kernel")
+    sizes = {whole(m["pid"]): whole(m["kb"]) for m in killed if m} if tasks else {}
+    known = (sizes[pid] // virtual for pid, _, virtual, _ in tasks if virtual and pid in sizes)
+    page = next((kb for kb in known if kb in PAGES), PAGES[0]) * 1024
+    for pid, name, _, resident in tasks:
+        yield (f"{name} (pid {pid})", resident * page, None), None
