@@ -40,6 +40,7 @@ def opened(
     page.goto(path.as_uri() + hash_)
     if case.timeline is not None:
         settled(page)
+        page.evaluate("document.querySelectorAll('.tl-tools').forEach(part => { part.open = true; })")
     return page
 
 

@@ -84,7 +84,20 @@ def snapshot(row: dict[str, Any]) -> list[Bar]:
 def hang(document: view.Document) -> dict[str, Any] | None:
     """Return the matrix of ranks and process groups; None where one row has no other to compare with."""
     found = view.part(document, "hang")
-    return found if len(view.rows(found.get("rows"))) > 1 else None
+    rows = [row for row in view.rows(found.get("rows")) if view.numbers(row.get("ranks"))]
+    if len(rows) < FEWEST:
+        return None
+    groups, kept = view.words(found.get("groups")), ("ranks", "code", "call")
+    shown = [{name: row.get(name) for name in kept} | {"cells": _cells(row, len(groups))} for row in rows]
+    return {"text": view.known(found.get("text")), "groups": groups, "rows": shown}
+
+
+def _cells(row: dict[str, Any], count: int) -> list[dict[str, Any]]:
+    cells = row.get("cells")
+    known = [cell if isinstance(cell, dict) else {} for cell in (cells if isinstance(cells, list) else [])]
+    names = ("seq", "op", "place")
+    whole = [{name: cell.get(name) for name in names} for cell in (*known, *[{}] * count)][:count]
+    return [cell | {"place": cell["place"] if cell["place"] in PLACES else ""} for cell in whole]
 
 
 def _of_limit(row: dict[str, Any]) -> str:

@@ -240,7 +240,7 @@ def _lane(key: Key, rows: list[Row], state: Mapping[Any, str], refused: set[str]
     ranks = sorted({row.rank for row in rows if row.rank is not None})
     hosts = sorted({row.host for row in rows})
     where = hosts[0] if len(hosts) == 1 else key[0]
-    label = text.ranks(ranks, view.SPANS) if ranks else where or ("all hosts" if len(hosts) > 1 else "no rank")
+    label = text.ranks(ranks, view.SPANS) if ranks else where or ("all hosts" if len(hosts) > 1 else "launcher")
     states = {state.get(rank, "unknown") for rank in ranks}
     return Lane(
         label=label,

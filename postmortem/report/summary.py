@@ -15,7 +15,7 @@ from typing import Any
 
 from postmortem.model.digits import whole
 from postmortem.model.vocabulary import OF_THE_GROUP
-from postmortem.report import labels, text, view
+from postmortem.report import bars, labels, text, view
 
 MAX_ATTEMPTS = 12
 FEW_HOSTS = 3  # that are named
@@ -77,10 +77,10 @@ def facts(document: view.Document) -> list[str]:
     """Return the job in a few words: `job 42221`, `8 ranks`, `node-a, node-b`, its first and last time, versions."""
     found = view.part(document, "job")
     world, lives = view.whole(found.get("world_size")), view.whole(found.get("attempts")) or 0
-    hosts = view.words(found.get("hosts"))
+    hosts, seen = view.words(found.get("hosts")), len(view.rows(document.get("ranks")))
     words = [
         view.job(document),
-        text.plural(world, "rank") if world is not None else "",
+        text.plural(world, "rank") if world is not None else f"{text.plural(seen, 'rank')} seen" if seen else "",
         ", ".join(hosts) if len(hosts) <= FEW_HOSTS else text.plural(len(hosts), "host"),
         text.plural(lives, "attempt") if lives > 1 else "",
         span(document),
@@ -212,6 +212,15 @@ def _seconds(value: object) -> str:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e9:
         return ""
     return f"{value:.0f} s" if value >= 10 else f"{float(f'{value:.1f}'):g} s"
+
+
+def numbers(document: view.Document) -> list[str]:
+    """Return who waits for whom, the ranks that are slow, and the memory of an OOM, each in a sentence."""
+    found = view.part(document, "quantities")
+    waits = view.known(view.part(document, "hang").get("text"))
+    slow = [view.known(row.get("text")) for row in view.rows(view.part(found, "pace").get("stragglers"))]
+    full = [f"{bar.label}: {bar.number} ({bar.at})." for bar in bars.memory(document)[:1]]
+    return [sentence for sentence in (waits, *slow, *full) if sentence]
 
 
 # ── the history ─────────────────────────────────────────────────────────────────────────────────────────────────

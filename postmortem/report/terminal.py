@@ -39,6 +39,7 @@ def render_terminal(incident: view.Incident, *, width: int = 80, color: bool = F
     page.field("culprit" if view.blamed(document) else "where", [facts] if facts else [])
     page.proof(view.proofs(document))
     page.field("stuck in", _sentences([summary.collective(document)]))
+    page.field("numbers", _sentences(summary.numbers(document)), numbered=False)
     page.field("attempts", _sentences([a.line for a in summary.attempts(document)], 300), numbered=False)
     page.field("history", _sentences([summary.history(document)], 600))
     page.field("changed", _sentences(summary.changes(document), 600), numbered=False)

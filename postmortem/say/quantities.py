@@ -45,8 +45,6 @@ def _at(e: Event, line: int | None = None) -> LastLine:
 
 def _pace(p: Paces) -> contract.Pace:
     slow = [s.rank for s in p.stragglers[:MOST_STRAGGLERS]]
-    middle = dict(zip(p.ranks, np.nanmedian(p.seconds, axis=1).tolist(), strict=True))
-    shown = list(dict.fromkeys([*slow, *sorted(middle, key=lambda r: -middle[r])]))[:MOST_LINES]
     at = np.unique(np.linspace(0, len(p.steps) - 1, MOST_STEPS).astype(int))
     rows = dict(zip(p.ranks, p.seconds[:, at].tolist(), strict=True))
     return {
@@ -54,14 +52,14 @@ def _pace(p: Paces) -> contract.Pace:
         "ranks": len(p.ranks),
         "steps": p.steps[at].tolist(),
         "median": [_rounded(n) for n in p.usual[at].tolist()],
-        "slowest": [{"rank": r, "seconds": [_known(n) for n in rows[r]]} for r in shown],
+        "slowest": [{"rank": r, "seconds": [_known(n) for n in rows[r]]} for r in slow[:MOST_LINES]],
         "stragglers": [_straggler(p.name, len(p.ranks), s) for s in p.stragglers[:MOST_STRAGGLERS]],
     }
 
 
 def _straggler(name: str, ranks: int, s: Straggler) -> contract.Straggler:
     since = f" since step {s.since}" if s.since is not None else ""
-    of = "from step to step, by the stamps" if name == BETWEEN else f"by the time that it prints as `{name}`"
+    of = "from step to step, by the stamps" if name == BETWEEN else f'by its own "{name}" time'
     text = (
         f"Rank {s.rank} needs {s.ratio:.1f} × the median of {ranks} ranks per step{since}, {of}: "
         f"{s.seconds:.3g} s against {s.usual:.3g} s."

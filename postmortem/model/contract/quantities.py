@@ -50,7 +50,7 @@ class Pace(TypedDict):
     median: list[Seconds]
     """The median of all ranks, in seconds for each step"""
     slowest: list[Times]
-    """The stragglers, and the slowest of the others, at most 4"""
+    """The slowest stragglers, at most 4"""
     stragglers: list[Straggler]
     """The slowest first, at most 8"""
 

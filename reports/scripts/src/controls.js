@@ -21,6 +21,7 @@ export const KEYS = [
   ["?", "these keys"],
 ];
 const TABLE = 200;
+const FEW = 8; // lanes
 
 const button = (words, title, act) => make("button", { type: "button", title, onclick: act }, words);
 
@@ -74,7 +75,9 @@ export function controls(head, on) {
     make("dl", {}, ...KEYS.map(([keys, what]) => make("div", {}, make("dt", {}, keys), make("dd", {}, what)))),
     make("form", { method: "dialog" }, make("button", {}, "Close")),
   );
-  parts.root = make("div", { className: "tl" }, moves, filters, parts.stage, parts.window, parts.hint, parts.chosen, parts.table, parts.help);
+  // few lanes need no tools: these fold away, and open with the first key or filter
+  parts.tools = make("details", { className: "tl-tools", open: head.lanes.length >= FEW }, make("summary", {}, "Zoom and filter"), moves, filters);
+  parts.root = make("div", { className: "tl" }, parts.tools, parts.stage, parts.window, parts.hint, parts.chosen, parts.table, parts.help);
   return parts;
 }
 

@@ -95,6 +95,6 @@ export class Events {
   who(i) {
     const { host, rank } = this.lanes[this.lane[i]];
     const name = this.head.hosts[host];
-    return rank === null ? name || "no rank" : `rank ${rank}${name ? ` on ${name}` : ""}`;
+    return rank === null ? name || "launcher" : `rank ${rank}${name ? ` on ${name}` : ""}`;
   }
 }

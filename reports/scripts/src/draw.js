@@ -178,10 +178,11 @@ export class Picture {
     this.image = shade(events, mask, part, view, wide, this.tones(), paler, this.image);
     context.imageSmoothingEnabled = false;
     context.drawImage(this.image, area.from, body, wide, part.length * step);
-    const name = (row) => (row.head || !row.lonely ? events.head.hosts[row.host] || "no host" : `rank ${events.lanes[row.from].rank}`);
+    const name = (row) => (row.head || !row.lonely ? events.head.hosts[row.host] || "launcher" : `rank ${events.lanes[row.from].rank}`);
     const blamed = (row) => { for (let lane = row.from; lane < row.to; lane++) if (events.lanes[lane].state === "cause") return true; return false; };
     const named = part.map((row, k) => ({ row, k, worth: pins + top + k === at ? 3 : blamed(row) ? 2 : 1 })).sort((a, b) => b.worth - a.worth || a.k - b.k);
     const taken = [];
+    const begins = (k) => k === 0 || k === part.length - 1 || part[k].host !== part[k - 1].host; // not every eighth rank
     for (const { row, k, worth } of named) {
       const y = Math.max(body + (k + 0.5) * step, body + 6);
       if (worth > 1) {
@@ -189,7 +190,7 @@ export class Picture {
         context.lineWidth = 1;
         context.strokeRect(area.from - 5, body + k * step - 0.5, wide + 8, step + 1);
       }
-      if (taken.some((other) => Math.abs(other - y) < 13)) continue;
+      if ((worth === 1 && !begins(k)) || taken.some((other) => Math.abs(other - y) < 13)) continue;
       taken.push(y);
       this.label(`${worth === 2 ? `${GLYPHS.cause} ` : ""}${name(row)}`, worth === 2 ? 4 : 16, y, worth === 3 ? colours.link : worth === 2 ? colours.cause : colours.quiet, area.from - 24);
     }
@@ -235,7 +236,7 @@ export class Picture {
 
   name(row, lane, middle, area) {
     const { context, colours, events } = this;
-    const host = events.head.hosts[row.host] || "no host";
+    const host = events.head.hosts[row.host] || "launcher";
     if (row.head) {
       context.font = "600 11px system-ui, sans-serif";
       this.label(`${row.lonely ? "" : row.unfolded ? "\u25be " : "\u25b8 "}${host}`, 4, middle, colours.ink, area.from - 12);
@@ -244,7 +245,7 @@ export class Picture {
     }
     const tone = lane.state === "cause" || lane.state === "silent" ? colours[lane.state] : colours.ink;
     const place = row.lonely && events.head.hosts[row.host] ? ` on ${host}` : "";
-    this.label(`${GLYPHS[lane.state] ?? GLYPHS.unknown} ${lane.rank === null ? "no rank" : `rank ${lane.rank}`}${place}`, 16, middle, tone, area.from - 24);
+    this.label(`${GLYPHS[lane.state] ?? GLYPHS.unknown} ${lane.rank === null ? "launcher" : `rank ${lane.rank}`}${place}`, 16, middle, tone, area.from - 24);
   }
 
   /** From the first line of a rank to its last; dots where it says nothing any more. */

@@ -172,7 +172,14 @@ export class Timeline {
     this.shown = filter(this.events, this.wanted, this.mask);
     this.picture.strip = null;
     const all = this.events.count.toLocaleString("en");
+    if (narrows(this.wanted)) this.parts.tools.open = true;
     this.parts.count.textContent = this.shown === this.events.count ? "" : `${this.shown.toLocaleString("en")} of ${all} events`;
+  }
+
+  /** Go to the field for text, which may be folded. */
+  search() {
+    this.parts.tools.open = true;
+    this.parts.text.focus();
   }
 
   filtered() {
@@ -285,7 +292,7 @@ export class Timeline {
     const row = state.rows[state.at];
     const { hosts } = this.events.head;
     const lane = this.events.lanes[row.from];
-    const name = row.head ? hosts[row.host] || "no host" : `rank ${lane.rank}, ${lane.state}`;
+    const name = row.head ? hosts[row.host] || "launcher" : `rank ${lane.rank}, ${lane.state}`;
     this.parts.canvas.setAttribute("aria-label", `Timeline, lane ${state.at + 1} of ${state.rows.length}: ${name}`);
     chosen(this.parts, this.events, -1);
     this.changed();
@@ -351,7 +358,7 @@ export class Timeline {
       "+": () => this.zoom(0.5, this.middle()), "=": () => this.zoom(0.5, this.middle()), "-": () => this.zoom(2, this.middle()), 0: () => this.see({ start: -Infinity, span: Infinity }),
       f: () => this.jump("first"), c: () => this.jump("culprit"), t: () => this.jump("teardown"), " ": () => this.fold(this.state.at),
       r: () => this.turn(), "[": () => this.stretch(0.5), "]": () => this.stretch(2),
-      Enter: () => this.follow(), "/": () => this.parts.text.focus(), "?": () => this.parts.help.showModal(),
+      Enter: () => this.follow(), "/": () => this.search(), "?": () => this.parts.help.showModal(),
       Escape: () => (this.state.chosen >= 0 ? this.choose(-1) : (this.clear(), this.changed())),
     }[by + event.key];
     if (!act) return;
