@@ -13,11 +13,13 @@ import math
 import zlib
 from array import array
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 from postmortem.blocks import signs
 from postmortem.formats.excerpt import Line
 from postmortem.model.details import ABSENT, BETWEEN, Series
+from postmortem.model.digits import KEPT, key_of
 from postmortem.system import forms
 
 LEAST = 3  # steps
@@ -30,6 +32,8 @@ Point = tuple[int, Line, dict[str, float]]  # step, its line, values
 
 def series(lines: Sequence[Line]) -> Series | None:
     """The values of a writer's steps; None for fewer than three steps."""
+    if len(lines) < LEAST:
+        return None
     points: dict[int, Point] = {}
     for line in lines:
         if (step := signs.step(line.envelope.body)) is not None:
@@ -51,14 +55,25 @@ def series(lines: Sequence[Line]) -> Series | None:
 
 def _values(body: str) -> dict[str, float]:
     found = {}
+    for name, place, unit in _places(key_of(body)):
+        if (value := _number(body[place])) is not None:
+            found.setdefault(name, value * unit)
+    return found
+
+
+@lru_cache(KEPT)
+def _places(key: bytes) -> list[tuple[str, slice, float]]:
+    """The names of the values in lines that differ in digits only, their places and units."""
+    body = key.decode("utf-8", "surrogatepass")
+    found = []
     for name, m in (("loss", signs.LOSS.search(body)), ("grad_norm", _REGEXES["grad-norm"].search(body))):
-        if m and (value := _number(m["loss" if name == "loss" else "n"])) is not None:
-            found[name] = value
+        if m:
+            found.append((name, slice(*m.span("loss" if name == "loss" else "n")), 1.0))
     for form in _TIMES:
         for m in _REGEXES[form].finditer(body, 0, 400):
             parts = m.groupdict()
             unit = (parts.get("unit") or parts.get("of") or parts.get("short") or "s").lower()
-            found.setdefault(parts["name"].lower(), float(m["n"]) * UNITS[unit])
+            found.append((parts["name"].lower(), slice(*m.span("n")), UNITS[unit]))
     return found
 
 
