@@ -54,7 +54,7 @@ def series(lines: Sequence[Line]) -> Series | None:
 
 
 def _values(body: str) -> dict[str, float]:
-    found = {}
+    found: dict[str, float] = {}
     for name, place, unit in _places(key_of(body)):
         if (value := _number(body[place])) is not None:
             found.setdefault(name, value * unit)
