@@ -27,6 +27,7 @@ from postmortem.model.details import Details
 from postmortem.system import forms
 
 LINES = 1000  # of a source; fewer where there are thousands of sources
+FULL = 100  # of a source of which the values of the steps are read, too
 HEAD_SHARE = 0.4  # the rest from its end
 SHOWN = 1000  # characters of a line
 RESULT = 8  # last lines of a writer that may be a result
@@ -260,7 +261,7 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
         yield "line", writer.first, {"first": True}
     last_step, loss = _last_step(writer)
     if writer.first_step and last_step:
-        measured = measures.series(writer.steps)
+        measured = measures.series(writer.steps) if most >= FULL else None
         yield "progress", writer.first_step[0], {**_loss(writer.first_step[0]), "step": writer.first_step[1]}
         whole: Details = {"series": measured} if measured else {}
         yield "progress", last_step[0], {**_loss(last_step[0]), "step": last_step[1], **whole}
@@ -277,7 +278,7 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
     works.append(
         ("result", next((line for line in _lines_of_results(writer) if signs.result(line.envelope.body)), None))
     )
-    tail = _last_of_one_process(writer) if writer.grew is None else []
+    tail = _last_of_one_process(writer) if writer.grew is None and len(writer.tail) >= signs.ENOUGH else []
     bodies = [line.envelope.body for line in tail]
     series, rounds = [tail[i] for i in signs.series(bodies)], signs.rounds(bodies)
     works += [("count", series[-1] if series else None), ("rounds", None if rounds is None else tail[rounds])]
