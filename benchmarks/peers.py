@@ -4,8 +4,8 @@
     python benchmarks/peers.py sample_logs --write docs/accuracy.md       the page, with docs/accuracy.yaml
 
 A case is CASE/logs/ and CASE/truth.json, as described in sample_logs/README.md. Keys: `outcomes`, `categories`,
-`ranks`, `hosts`, `gpus`, and optional: `exit_code` of the job, `shows`, a regular expression for the line that an answer
-rests on. A folder with labels.jsonl, or corpus/labels.jsonl, is read as the corpus of GPUAlert
+`ranks`, `hosts`, `gpus`, and optional: `exit_code` of the job, `shows`, a regular expression for the line that an
+answer rests on. A folder with labels.jsonl, or corpus/labels.jsonl, is read as the corpus of GPUAlert
 (github.com/Parv-01/gpualert-eval).
 
 The methods:
@@ -101,7 +101,7 @@ them, so its row is a regression test and not an estimate for other logs. The la
 """
 LOOKS = """## First looks
 
-Logs outside the repository, labeled by the project before the first run. The figures are in `docs/accuracy.yaml`;
+Logs outside the repository, labeled before the first run; known ones are marked. The figures are in `docs/accuracy.yaml`;
 earlier ones are in [confidence](confidence.md#how-often-it-is-right).
 """
 
