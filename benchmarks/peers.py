@@ -101,7 +101,7 @@ them, so its row is a regression test and not an estimate for other logs. The la
 """
 LOOKS = """## First looks
 
-Logs outside the repository, labeled before the first run; known ones are marked. The figures are in `docs/accuracy.yaml`;
+Logs outside the repository, labeled before the first run; known ones are marked. Their figures are in `accuracy.yaml`;
 earlier ones are in [confidence](confidence.md#how-often-it-is-right).
 """
 
