@@ -19,7 +19,7 @@ from postmortem.model import Event
 _BAR = re.compile(r"\d%\|.{0,400}(?:it/s|s/it|\?it)")
 NEAR = 6  # lines
 TEXT = "<string>"  # the file of code that was executed from a text
-OUTERMOST = ("<module>", "_run_module_as_main")  # of a script, and of python -m
+OUTERMOST = ("<module>", "_run_module_as_main", "_bootstrap")  # of a script, of python -m, of multiprocessing's process
 
 
 def is_alive(case: Case) -> bool:

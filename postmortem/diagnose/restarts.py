@@ -116,12 +116,20 @@ def _cuts(own: Sequence[Event], library: Library) -> list[int]:
     deadly = library.telling("death") - stops
     deaths = [e for e in own if e.pattern in deadly]
     if deaths:
-        begun = sorted(filter(_begins, own), key=lambda e: e.line)
-        starts = (_birth(begun, e) + _next_report(e, deaths) + _next_launch(own, e, deaths) for e in deaths)
-        return _ends(zip((e.end + REST for e in deaths), starts, strict=True), blocks)
+        return _behind_deaths(own, deaths, ended, blocks)
     stated = _stated(own, library.telling("again")) or _stated(own, library.telling("birth"))[1:]
     ends = (_launches(own, ended), _paused(own, library), _fresh(own, library))
     return sorted({*stated, *(cut for found in ends for cut in _ends(found, blocks))})
+
+
+def _behind_deaths(own: Sequence[Event], deaths: Sequence[Event], ended: Set[str], blocks: Sequence[int]) -> list[int]:
+    """Where the ranks begin behind the reports of a launcher. Behind its last one none is there that would report an
+    end: somebody went on without it."""
+    begun = sorted(filter(_begins, own), key=lambda e: e.line)
+    starts = (_birth(begun, e) + _next_report(e, deaths) + _next_launch(own, e, deaths) for e in deaths)
+    reported = _ends(zip((e.end + REST for e in deaths), starts, strict=True), blocks)
+    last = max(e.end for e in deaths)
+    return sorted({*reported, *_ends((x for x in _launches(own, ended) if x[0] > last), blocks)})
 
 
 def _ends_a_run(e: Event, ended: Set[str]) -> bool:
