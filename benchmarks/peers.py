@@ -102,7 +102,8 @@ them, so its row is a regression test and not an estimate for other logs. The la
 LOOKS = """## First looks
 
 Logs outside the repository, labeled before the first run; known ones are marked. Their figures are in `accuracy.yaml`;
-earlier ones are in [confidence](confidence.md#how-often-it-is-right).
+earlier ones are in [confidence](confidence.md#how-often-it-is-right). Only the row of GPUAlert's public corpus can be
+repeated with the script: the labels of the others are not in this repository.
 """
 
 
@@ -275,7 +276,7 @@ def measured(folders: Iterable[Path]) -> dict[str, list[Row]]:
 def page(rows: Mapping[str, Sequence[Row]], looks: Sequence[Mapping[str, Any]]) -> str:
     """Return docs/accuracy.md."""
     now = datetime.now(UTC).date()
-    own = [f"- {line}" for line in misses({"postmortem": rows["postmortem"]})] or ["The program has none."]
+    own = [f"- {line}" for line in misses({"postmortem": rows["postmortem"]})] or ["Wrong answers of postmortem: none."]
     return "\n".join(
         [HEAD.format(count=len(rows["postmortem"]), now=now), table(rows), "", *own, "", *first_looks(looks), ""]
     )

@@ -14,6 +14,18 @@ def test_methods_on_a_rank_that_the_kernel_killed() -> None:
     assert found["postmortem"].exact and found["torchrun"].culprit and not found["exit code"].culprit
 
 
+def test_ctrl_c_blames_no_rank() -> None:
+    """Its truth names no rank (`ranks: []`), so a rank in an answer is wrong, and a healthy run is a miss."""
+    case = next(case for case in peers.cases(SAMPLES) if case.name == "ctrl-c")
+    row = peers.judge(case, peers.postmortem(case))
+    assert row.exact and row.culprit
+    blamed = peers.judge(case, row.answer._replace(ranks=[1]))
+    assert not blamed.exact and blamed.culprit is False
+    rows = {"none": [peers.judge(case, peers.Answer())], "blamed": [blamed], "postmortem": [row]}
+    assert [line.partition(": ")[0] for line in peers.misses(rows)] == ["none", "blamed"]
+    assert "| blamed | 1 | 0 of 1 · " in peers.table(rows)
+
+
 def test_the_page_has_todays_samples_and_first_looks() -> None:
     text = (ROOT / "docs" / "accuracy.md").read_text()
     looks = yaml.safe_load((ROOT / "docs" / "accuracy.yaml").read_text())["looks"]
