@@ -126,8 +126,9 @@ def test_the_page_has_a_bar_for_each_line_of_code(tmp_path: Path) -> None:
     incident = analyze(tmp_path)
     (row,) = incident.document["memory"]
     assert row["rank"] == 3 and [held["code"] for held in row["held"]][0].startswith("attention.py:88")
-    page = render_html(incident)
-    assert page.count("<meter ") == len(row["held"]) == 1 and f'max="{row["reserved"]}"' in page
+    bars = render_html(incident).partition('<table class="bars" aria-label="GPU memory by line of code">')[2]
+    bars = bars.partition("</table>")[0]
+    assert bars.count("<svg ") == len(row["held"]) == 1 and "attention.py:88 scores" in bars and 'class="rest"' in bars
 
 
 def test_a_snapshot_without_a_failed_allocation_is_no_failure(tmp_path: Path) -> None:

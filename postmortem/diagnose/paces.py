@@ -113,7 +113,7 @@ def _slow(rank: int, steps: Array, row: Array, usual: Array, event: Event) -> St
     if logs.mean() < SURE * max(float(logs.std()), 1e-6) / len(logs) ** 0.5:
         return None
     own, others = (float(np.median(values[known][first:])) for values in (row, usual))
-    since = int(steps[known][first]) if late[:first].size > 1 else None
+    since = steps[known].tolist()[first] if late[:first].size > 1 else None
     return Straggler(rank, float(np.median(ratio[first:])), own, others, since, event)
 
 
