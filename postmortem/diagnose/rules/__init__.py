@@ -14,7 +14,6 @@ BEFORE: tuple[tuple[Rule, ...], ...] = (
     (
         reading.transport,
         reading.raised_again,
-        reading.store_was_open,
         reading.lists_who,
         reading.abort_of_a_collective,
         reading.opens_a_message,

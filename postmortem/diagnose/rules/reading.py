@@ -61,16 +61,6 @@ def _differ_in_words(e: Event, x: Event) -> bool:
     return e.fields.get("type") == x.fields.get("type") and e.fields.get("message") != x.fields.get("message")
 
 
-def store_was_open(view: View) -> Iterator[Defeat]:
-    """A store that could not be opened is another launch's, where ranks waited in a collective of their group."""
-    waited = next((c for _, c in view.numbered("symptom") if c.tells("wait") and c.event.fields.get("seq")), None)
-    for number, claim in view.numbered("cause"):
-        if waited is not None and claim.tells("store"):
-            yield Defeat(
-                number, "context", f"the ranks had formed their group ({waited.event.where}): another launch failed"
-            )
-
-
 def lists_who(view: View) -> Iterator[Defeat]:
     """An exception that lists one value per rank is about the rank that differs, whichever raised it."""
     for number, claim in view.numbered("cause"):
