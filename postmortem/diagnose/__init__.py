@@ -45,6 +45,7 @@ from postmortem.model.contract.incident import Ledger
 
 ALTERNATIVES = 5
 JOBS = 20  # that an error names
+LOADED = 10  # lines of a shell that sets up the environment
 NOT_BY_STOP = ("native-crash", "external-signal")  # ends that a scheduler's stop does not account for
 
 
@@ -186,9 +187,12 @@ def _finished_after_death(case: Case) -> bool:
 
 
 def _started_by_hand(failing: Sequence[Solution], last: Solution) -> bool:
-    """Whether somebody started the script again: it prints its opening line, and no launcher reported a death."""
-    again = any(e.fields.get("first") and e.raw_time for e in last.case.of_kind("anew"))
-    return again and not any(s.case.telling("death") for s in failing)
+    """Whether somebody started the script again: it prints its opening line and more than the shell's first lines
+    (`module load`), and no launcher reported a death in the run before it."""
+    begun = [e for e in last.case.of_kind("anew") if e.fields.get("first")]
+    again = any(e.raw_time or last.case.by_source[e.where.source][-1].line > e.line + LOADED for e in begun)
+    before = [s for s in failing if s is not last][-1:]
+    return again and not any(s.case.telling("death") for s in before)
 
 
 def _begun_anew(failing: Sequence[Solution], last: Solution) -> bool:

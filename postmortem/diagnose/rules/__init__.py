@@ -14,6 +14,7 @@ BEFORE: tuple[tuple[Rule, ...], ...] = (
     (
         reading.transport,
         reading.raised_again,
+        reading.of_another_launch,
         reading.lists_who,
         reading.abort_of_a_collective,
         reading.opens_a_message,

@@ -17,6 +17,7 @@ from postmortem.system import forms
 _REGEXES = forms.regexes("diagnose/lines")
 ON_A_GPU = ("gpu-fault", "gpu-oom", "gpu-hardware")
 FAR = 40  # lines of a message below its head
+BESIDE = 60  # lines: C++ frames of c10d between its own message and the traceback of the launcher
 APART = 8  # lines between two tracebacks of a chain
 
 
@@ -59,6 +60,22 @@ def raised_again(view: View) -> Iterator[Defeat]:
 
 def _differ_in_words(e: Event, x: Event) -> bool:
     return e.fields.get("type") == x.fields.get("type") and e.fields.get("message") != x.fields.get("message")
+
+
+def of_another_launch(view: View) -> Iterator[Defeat]:
+    """A launcher that cannot open its store starts no rank (elastic/agent/server/api.py, _initialize_workers): ranks
+    that work or fail further down are those of another launch in the same log."""
+    ends = [*view.case.telling("death"), *view.case.of_kind("worked")]
+    of_stores = [(number, c) for number, c in view.numbered("cause", "symptom", "confirms") if c.tells("store")]
+    for at in (c.event for _, c in of_stores if _in_rendezvous(c.event)):
+        end = next((e for e in ends if e.below(at)), None)
+        for number, claim in of_stores if end is not None else ():
+            if claim.event.where.source == at.where.source and abs(claim.event.line - at.line) <= BESIDE:
+                yield Defeat(number, "context", f"its launcher started no rank, and others ran ({end.where}): another launch")
+
+
+def _in_rendezvous(e: Event) -> bool:
+    return any(function == "next_rendezvous" for _, _, function, *_ in e.fields.get("frames", ()))
 
 
 def lists_who(view: View) -> Iterator[Defeat]:
