@@ -84,12 +84,19 @@ def visible(line: str) -> str:
 
 
 def _without_bar(line: str) -> str:
-    """A line with the begin of a traceback, without the progress bar before it."""
+    """A line without the states of a progress bar that later ones overwrote; of one with the begin of a traceback,
+    without the bar before it."""
     if HEAD not in line:
-        return line
+        *over, last = line.split("\r")
+        return "\r".join([*(part for part in over if not _is_bar(part)), last])
     line = next((part for part in line.split("\r") if HEAD in part), line)
     head = _REGEXES["traceback"].search(line)
     return line[head.start() :] if head and _REGEXES["bar"].search(line, 0, head.start()) else line
+
+
+def _is_bar(part: str) -> bool:
+    """Whether a state of a line is a progress bar, and no message follows it."""
+    return bool(_REGEXES["bar"].search(part)) and part.rstrip().endswith(("]", "%", "|"))
 
 
 class Excerpt:

@@ -71,7 +71,9 @@ def of_another_launch(view: View) -> Iterator[Defeat]:
         end = next((e for e in ends if e.below(at)), None)
         for number, claim in of_stores if end is not None else ():
             if claim.event.where.source == at.where.source and abs(claim.event.line - at.line) <= BESIDE:
-                yield Defeat(number, "context", f"its launcher started no rank, and others ran ({end.where}): another launch")
+                yield Defeat(
+                    number, "context", f"its launcher started no rank, and others ran ({end.where}): another launch"
+                )
 
 
 def _in_rendezvous(e: Event) -> bool:
