@@ -227,7 +227,7 @@ def rounds(bodies: Sequence[str]) -> int | None:
     if len(turns) * 5 < len(bodies) * 3 or len(turns) < 2 * ENOUGH:
         return None
     runs = 1 + sum(kinds[a] != kinds[b] for a, b in pairwise(turns))
-    if runs < ENOUGH and len(turns) < MANY * len(often):
+    if runs < max(ENOUGH, 2 * len(often)) and len(turns) < MANY * len(often):
         return None  # each rank printed the lines of a start once
     if any(
         look(body).no_news

@@ -68,12 +68,12 @@ def of_another_launch(view: View) -> Iterator[Defeat]:
     ends = [*view.case.telling("death"), *view.case.of_kind("worked")]
     of_stores = [(number, c) for number, c in view.numbered("cause", "symptom", "confirms") if c.tells("store")]
     for at in (c.event for _, c in of_stores if _in_rendezvous(c.event)):
-        end = next((e for e in ends if e.below(at)), None)
-        for number, claim in of_stores if end is not None else ():
+        because = [
+            f"its launcher started no rank, and others ran ({e.where}): another launch" for e in ends if e.below(at)
+        ]
+        for number, claim in of_stores if because else ():
             if claim.event.where.source == at.where.source and abs(claim.event.line - at.line) <= BESIDE:
-                yield Defeat(
-                    number, "context", f"its launcher started no rank, and others ran ({end.where}): another launch"
-                )
+                yield Defeat(number, "context", because[0])
 
 
 def _in_rendezvous(e: Event) -> bool:
