@@ -69,7 +69,10 @@ def estimate(events: Sequence[Event], owners: Owners) -> Estimates:
     members = {c: found for c, found in owners.grouped(events).items() if not c.kernel}
     times = {c: [e.time or 0.0 for e in found] for c, found in members.items()}
     spans = {c: (min(stamps), max(stamps)) for c, stamps in times.items()}
-    named = {**zones.named_by_span(spans), **zones.named_by_offset(members), **zones.named_by_epoch(members)}
+    by_lines = zones.named_by_lines(members)
+    by_ends = zones.named_by_span(spans)
+    by_ends = {c: zone for c, zone in by_ends.items() if zones.is_usual(zone) or not zones.in_one_log(c, members)}
+    named = {**by_ends, **by_lines, **zones.named_by_offset(members), **zones.named_by_epoch(members)}
     found, how = _synced(consensus, named, spans) if consensus is not None else ({}, "")
     _take_twins(found, named, spans)
     lonely = [c for c in sorted(spans, key=lambda c: (-len(times[c]), str(c))) if c not in found]

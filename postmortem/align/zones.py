@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, pairwise
 
 from postmortem.align.owners import ClockId
 from postmortem.align.years import YEARLESS_END
@@ -48,6 +49,11 @@ def weight(zone: float) -> float:
     return _LIKELY.get(hours, _RARE) if hours in _EXISTING else 1e-6
 
 
+def is_usual(zone: float) -> bool:
+    """Whether many machines run in this zone."""
+    return weight(zone) >= 1.0
+
+
 def exists(zone: float) -> bool:
     return zone / 3600 in _EXISTING
 
@@ -74,6 +80,34 @@ def named_by_epoch(members: Mapping[ClockId, Sequence[Event]]) -> dict[ClockId, 
             if abs(time - other - zone) <= SAME and abs(zone) <= FARTHEST:
                 votes[clock][zone] += 1
     return {clock: min(zones, key=lambda z: (-zones[z], abs(z))) for clock, zones in votes.items()}
+
+
+def named_by_lines(members: Mapping[ClockId, Sequence[Event]]) -> dict[ClockId, float]:
+    """Naive clock -> its zone, where neighboring lines of a log have stamps with and without one."""
+    votes: dict[ClockId, Counter[float]] = defaultdict(Counter)
+    for clock in (c for c in members if c.kind == "naive"):
+        logs: dict[str, list[tuple[int, float, str]]] = defaultdict(list)
+        for kind in ("naive", "absolute"):
+            for e in members.get(clock._replace(kind=kind), ()):
+                logs[e.where.source] += [(line, time, kind) for line, time in _marks(e)]
+        for (_, a, kind), (_, b, other) in chain.from_iterable(pairwise(sorted(marks)) for marks in logs.values()):
+            apart = a - b if kind == "naive" else b - a
+            if kind != other and abs(apart - snapped(apart)) <= NEAR:
+                votes[clock][snapped(apart)] += 1
+    found = {clock: zones.most_common(1)[0][0] for clock, zones in votes.items()}
+    return {clock: zone for clock, zone in found.items() if exists(zone)}
+
+
+def in_one_log(clock: ClockId, members: Mapping[ClockId, Sequence[Event]]) -> bool:
+    """Whether a log has stamps of this naive clock and of its host's stamps with a zone: seconds since 1970 among the
+    numbers of a line need not be near the end of a run, as those of a dump are."""
+    twin = members.get(clock._replace(kind="absolute"), ()) if clock.kind == "naive" else ()
+    return not {e.where.source for e in twin}.isdisjoint(e.where.source for e in members[clock])
+
+
+def _marks(e: Event) -> Iterable[tuple[int, float]]:
+    """The lines and the stamps of an event."""
+    return zip(e.fields["lines"], e.fields["times"], strict=False) if e.kind == "sync" else [(e.line, e.time or 0.0)]
 
 
 def named_by_offset(members: Mapping[ClockId, Sequence[Event]]) -> dict[ClockId, float]:
@@ -111,7 +145,7 @@ def named_by_span(spans: Mapping[ClockId, tuple[float, float]]) -> dict[ClockId,
         for zone in (within * QUARTER, snapped(own[0] - twin[0])):
             here = (own[0] - zone, own[1] - zone)
             inner, outer = (twin, here) if longer else (here, twin)
-            if inner[0] >= outer[0] - NEAR and inner[1] <= outer[1] + NEAR and abs(zone) <= FARTHEST:
+            if inner[0] >= outer[0] - NEAR and inner[1] <= outer[1] + NEAR and exists(zone):
                 found[clock] = zone
                 break
     return found
