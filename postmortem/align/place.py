@@ -27,7 +27,8 @@ Line = tuple[str, int | None]  # source and line
 Lines = Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]  # source -> lines in order, and the segment of each
 Moment = tuple[float, float]  # on the job's clock, and one standard deviation
 
-UNBOUNDED = 60.0  # sigma of a line that has a stamped neighbor on one side only
+UNBOUNDED = 60.0  # sigma of a line behind the last stamp: it is not earlier
+ABOVE = 61.0  # of one above the first stamp: it is not later
 UNSEEN = 0.05  # one standard deviation of a constant delay of a host that no line shows (see docs/clocks.md)
 IN_ORDER = 5.0  # seconds by which stamps of one file may go back (interleaved writers)
 UNSTAMPED = 0.5  # least sigma of a line without a stamp
@@ -176,7 +177,9 @@ def refilled(events: Sequence[Event], known: Mapping[Line, Moment]) -> dict[Line
     _fill_gaps([e.where.source for e in events], [e.where.line for e in events], stamped, at, sigma)
     times = dict(fits)
     for e, moment, error in zip(events, at.tolist(), sigma.tolist(), strict=True):
-        known_better = e.at is not None and e.at_sigma != UNBOUNDED and e.at_sigma <= error  # by stamps of other lines
+        known_better = (
+            e.at is not None and e.at_sigma not in (UNBOUNDED, ABOVE) and e.at_sigma <= error
+        )  # by stamps of other lines
         if e.clock == "none" and moment == moment and not known_better and (moment, error) != (e.at, e.at_sigma):
             times[e.where.source, e.where.line] = moment, error
     return times
@@ -231,7 +234,9 @@ def _fill_gaps(sources: Sequence[str], lines: Sequence[int | None], stamped: Arr
 
 def _between(before: Moment | None, after: Moment) -> Moment:
     """The middle, with the neighbors' own errors on top of half of the interval."""
-    if before is None or after[0] < before[0]:
-        return (after if before is None else before)[0], UNBOUNDED
+    if before is None:
+        return after[0], ABOVE
+    if after[0] < before[0]:
+        return before[0], UNBOUNDED
     half = max((after[0] - before[0]) / 2, UNSTAMPED)
     return (before[0] + after[0]) / 2, math.hypot(half, max(before[1], after[1]))

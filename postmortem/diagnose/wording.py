@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
+from postmortem.align.place import ABOVE, UNBOUNDED
+
 # The uncertainty of a time: seconds, one standard deviation
 EXACT = 1.5  # torchrun's failure block has whole seconds, a kernel's clock is joined to a second
 BROAD = 30.0  # from here on a time has no place on the clock
-INHERITED = 60.0  # no better than the last stamp of the file
+INHERITED = ABOVE  # no better than the nearest stamp of its file
 DATED = 4e8  # seconds: no log of such a job is older, so a smaller time counts from a boot
 NAMED, RANGES = 6, 4  # ranks, and ranges of ranks, that a sentence names
 _NAME = re.compile(r"[a-z]+[A-Z.]\w")
@@ -47,8 +49,8 @@ def capital(text: str) -> str:
 
 
 def clock_time(at: float | None, sigma: float, dated: bool = False) -> str:
-    """` at 03:12:08`, ` at about 03:12:08 (± 4 s)`, ` at about 03:12`; empty where the minute or the date is unknown.
-    Where it is `dated`, ` at 03:12:08 UTC on 2026-11-21`."""
+    """` at 03:12:08`, ` at about 03:12:08 (± 4 s)`, ` at about 03:12`, ` after 03:12` or ` by 03:12` where only the stamp
+    above or below is known; empty where the minute or the date is unknown. Where it is `dated`, ` at 03:12:08 UTC on 2026-11-21`."""
     if at is None or sigma > INHERITED or at < DATED:
         return ""
     moment = datetime.fromtimestamp(int(at), UTC)
@@ -56,6 +58,8 @@ def clock_time(at: float | None, sigma: float, dated: bool = False) -> str:
     if sigma <= EXACT:
         return f" at {moment:%H:%M:%S}{zone}"
     error = f" (± {sigma:.0f} s)" if sigma < BROAD else ""
+    if sigma >= UNBOUNDED:
+        return f" {'after' if sigma == UNBOUNDED else 'by'} {moment:%H:%M}{zone}"
     return f" at about {moment:%H:%M:%S}{zone}{error}" if error else f" at about {moment:%H:%M}{zone}"
 
 

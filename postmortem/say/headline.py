@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from postmortem.align.place import UNBOUNDED
 from postmortem.diagnose import endings, outcome, reached
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, in_time
 from postmortem.diagnose.numbering import OWN_LINES
 from postmortem.diagnose.rules import survived
 from postmortem.diagnose.solution import Solution, Victims
-from postmortem.diagnose.wording import INHERITED, capital, clock_time, listed, ranks_text
+from postmortem.diagnose.wording import capital, clock_time, listed, ranks_text
 from postmortem.formats.lineform import gist, message
 from postmortem.library import regexes
 from postmortem.library.titles import entitled, inside
@@ -58,7 +59,8 @@ def _parts(solution: Solution, limit: int, dated: bool = False) -> tuple[str, st
     root = solution.root
     if root is None:
         return _rootless(solution), ""
-    at = clock_time(*next((_moment(e) for e in root.events if e.at is not None), (None, 0.0)), dated)
+    moment, sigma = next((_moment(e) for e in root.events if e.at is not None), (None, 0.0))
+    at = clock_time(None if root.pattern.derived and sigma >= UNBOUNDED else moment, sigma, dated)
     first, rest = _failure(solution, root, at, limit)
     return f"{_recovered(solution.case)} {inside(first)}" if solution.outcome == "recovered" else first, rest
 
@@ -89,7 +91,7 @@ def _holder(solution: Solution, root: Claim) -> str:
 def _moment(e: Event) -> tuple[float | None, float]:
     """When an event was. A time-out is as long after the last line with a stamp, so that one is not its time."""
     waited = number(e.fields.get("timeout_ms")) or 0
-    return None if e.at_sigma >= INHERITED and waited > INHERITED * 1000 else e.at, e.at_sigma
+    return None if e.at_sigma >= UNBOUNDED and waited > UNBOUNDED * 1000 else e.at, e.at_sigma
 
 
 def in_short(solution: Solution) -> str:
