@@ -15,6 +15,7 @@ BEFORE: tuple[tuple[Rule, ...], ...] = (
         reading.transport,
         reading.raised_again,
         reading.of_another_launch,
+        reading.of_a_tracker,
         reading.lists_who,
         reading.abort_of_a_collective,
         reading.opens_a_message,

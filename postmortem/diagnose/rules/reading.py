@@ -76,6 +76,15 @@ def of_another_launch(view: View) -> Iterator[Defeat]:
                 yield Defeat(number, "context", because[0])
 
 
+def of_a_tracker(view: View) -> Iterator[Defeat]:
+    """An exception without a frame of the program, raised in the threads or processes of an experiment tracker: it
+    ends these, and often because the program ended."""
+    for number, claim in view.numbered("cause"):
+        frames = claim.event.fields.get("frames", ())
+        if not claim.event.fields.get("code") and any(_REGEXES["tracker"].search(frame[0]) for frame in frames):
+            yield Defeat(number, "symptom", "it was raised in an experiment tracker's own threads or processes")
+
+
 def _in_rendezvous(e: Event) -> bool:
     return any(function == "next_rendezvous" for _, _, function, *_ in e.fields.get("frames", ()))
 
