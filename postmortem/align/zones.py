@@ -85,7 +85,7 @@ def named_by_epoch(members: Mapping[ClockId, Sequence[Event]]) -> dict[ClockId, 
 def named_by_lines(members: Mapping[ClockId, Sequence[Event]]) -> dict[ClockId, float]:
     """Naive clock -> its zone, where neighboring lines of a log have stamps with and without one."""
     votes: dict[ClockId, Counter[float]] = defaultdict(Counter)
-    for clock in (c for c in members if c.kind == "naive"):
+    for clock in (c for c in members if in_one_log(c, members)):
         logs: dict[str, list[tuple[int, float, str]]] = defaultdict(list)
         for kind in ("naive", "absolute"):
             for e in members.get(clock._replace(kind=kind), ()):
