@@ -1,4 +1,4 @@
-"""Reports of sanitizers and of cuda-gdb, in the output of the process that they watched: a `fact` with its first stack.
+"""Reports of sanitizers, Valgrind and cuda-gdb, in the output of the process that they watched: a `fact` with its first stack.
 
     ==30122==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x603000002728 at pc 0x7f52565ac568 bp ...
     READ of size 4 at 0x603000002728 thread T0
@@ -11,6 +11,9 @@
 
     ========= Invalid __global__ write of size 4 bytes
     =========     at scale_rows(float *, int)+0x150 in kernels.cu:33
+
+    ==19940== Invalid read of size 8
+    ==19940==    at 0x10AE23: Cache::lookup(int) (attn.cpp:7)
 
     CUDA Exception: Warp Illegal Address
     The exception was triggered at PC 0x7f5dbe1ff6c0 scale_rows(float*, int) (kernels.cu:33)
@@ -36,7 +39,8 @@ OPENER = Signature(
     ":sanitizer",
     r"ERROR: \w{2,12}Sanitizer: |WARNING: (?:Thread|Memory)Sanitizer: |:\d{1,6}:\d{1,4}: runtime error: "
     r"|========= (?:Invalid __|Invalid address|Program hit |Error: Race|Uninitialized __|Barrier error|Misaligned )"
-    r"|CUDA Exception: \w",
+    r"|CUDA Exception: \w|==\d{1,9}== (?:Process terminating with default action of signal|Invalid (?:read|write) of size"
+    r"|Invalid free|Mismatched free|Conditional jump or move depends|Use of uninitialised|Possible data race)",
     after=8192,
     before=256,
 )
@@ -52,10 +56,10 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
     frames: Frames = []
     for line in islice(excerpt.block(), 1, LINES):
         body = line.envelope.body
-        if _FORMS["sanitizer-end"].match(body) or (frames and not body.strip(" =")):
+        if _FORMS["sanitizer-end"].match(body) or (frames and not body.strip(" =0123456789")):
             break
-        if f := _FORMS["sanitizer-frame"].match(body):
-            if f["n"] == "0" and frames:
+        if f := _FORMS["sanitizer-frame"].match(body) or _FORMS["valgrind-frame"].match(body):
+            if f["n"] in ("0", "at") and frames:
                 break  # the stack of another access, or of the allocation
             frames.append((f["file"] or f["lib"] or "?", whole(f["line"] or "0"), f["func"].strip()))
         elif f := _FORMS["kernel-frame"].match(body):
@@ -64,9 +68,11 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
         frames = [(m["file"], whole(m["line"]), "?")]
     detail, _ = crash.detail_of(frames)
     tool = m["tool"] or ("UndefinedBehaviorSanitizer" if m["file"] else "compute-sanitizer")
-    tool = "cuda-gdb" if m["cuda"] else tool
-    kind = " ".join((m["kind"] or m["behavior"] or m["device"] or m["cuda"]).split())
-    pid = whole(m["pid"] or m["pid_of_race"]) if m["pid"] or m["pid_of_race"] else None
+    tool = "cuda-gdb" if m["cuda"] else "Valgrind" if m["pid_of_valgrind"] else tool
+    kind = m["kind"] or m["behavior"] or m["device"] or m["cuda"] or m["memcheck"] or f"crash with {m['ended']}"
+    kind = " ".join(kind.partition(" at 0x")[0].split())
+    number = m["pid"] or m["pid_of_race"] or m["pid_of_valgrind"]
+    pid = whole(number) if number else None
     fields: Details = crash.stack(frames) | {"tool": tool, "detail": kind}
     fields |= {"says": f"sanitizer {tool} {kind} {detail.removeprefix('in ? ')}".rstrip()}
     fields |= {} if pid is None else {"pid": pid}

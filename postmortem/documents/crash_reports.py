@@ -25,12 +25,12 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import Any
 
-from postmortem.documents import core, crash, debugger
+from postmortem.documents import core, crash, debugger, outline
 from postmortem.documents.parts import Parts
 from postmortem.formats import times
 from postmortem.formats.excerpt import decode, source_event, timed
 from postmortem.formats.frames import Frames
-from postmortem.model import Event, Source
+from postmortem.model import Event, Source, Stamp
 from postmortem.model.digits import number, whole
 from postmortem.privacy import cut
 from postmortem.system import core_files, forms
@@ -38,12 +38,16 @@ from postmortem.system import core_files, forms
 _FORMS = forms.regexes("documents/crashes")
 CORE, ZSTD = b"\nCoreDump: base64\n", b"\x28\xb5\x2f\xfd"
 KEYS = 64  # characters of a key
+_FIELDS = {"PID": "PID", "SIGNAL_NAME": "Signal", "EXE": "Executable", "HOSTNAME": "Hostname", "TIMESTAMP": "Timestamp"}
 
 
 def coredumpctl(source: Source, content: bytes) -> Iterator[Event]:
-    """A crash for each process of `coredumpctl info` or `coredumpctl list`."""
+    """A crash for each process of `coredumpctl info`, `list`, `list --json`, or an entry of `journalctl -o verbose`."""
+    if content[:64].lstrip().startswith(b"["):
+        yield from _listed(source, content)
+        return
     lines = [decode(line) for line in content[: 8 << 20].split(b"\n")]
-    starts = [i for i, line in enumerate(lines) if _FORMS["coredump-pid"].match(line)]
+    starts = [i for i, line in enumerate(lines) if _FORMS["coredump-start"].match(line)]
     for at, end in zip(starts, [*starts[1:], len(lines)], strict=False):
         yield from _info(source, lines, at, end)
     for i, line in enumerate(lines):
@@ -52,10 +56,31 @@ def coredumpctl(source: Source, content: bytes) -> Iterator[Event]:
             yield timed(_of(one, m["exe"]), times.find(m["time"]))
 
 
+def _listed(source: Source, content: bytes) -> Iterator[Event]:
+    leaves, broken = outline.read(source, content)
+    lines, _ = outline.lines_of(source, content)
+    for _, row in outline.items(leaves, 1):
+        value = {leaf.dotted: leaf.value for leaf in row}
+        name, pid = crash.signal_number(number(value.get("sig", "")) or 0), number(value.get("pid", ""))
+        if "sig" in value and "exe" in value:
+            one = _of(crash.event(source, lines, row[0].line, name, [], "coredumpctl", pid), value["exe"])
+            yield timed(one, _microseconds(value.get("time", "")))
+    yield from broken
+
+
+def _microseconds(text: str) -> Stamp | None:
+    return Stamp(int(text) / 1e6, "absolute", text, 0.5) if text.isdecimal() and len(text) == 16 else None
+
+
 def _info(source: Source, lines: list[str], at: int, end: int) -> Iterator[Event]:
-    pairs = [(i, key.strip(), value.strip()) for i in range(at, end) for key, _, value in [lines[i].partition(": ")]]
-    values = {key: (i, value) for i, key, value in reversed(pairs) if len(key) < KEYS}
-    if "Signal" not in values:
+    values: dict[str, tuple[int, str]] = {}
+    for i in range(at, end):
+        key, _, value = lines[i].partition(": ")
+        if m := _FORMS["coredump-field"].match(lines[i]):
+            key, value = _FIELDS[m["key"]], m["value"]
+        if len(key) < KEYS:
+            values.setdefault(key.strip(), (i, value.strip()))
+    if "Signal" not in values or "PID" not in values:
         return
     frames: Frames = []
     for i in range(at, end):
@@ -63,11 +88,13 @@ def _info(source: Source, lines: list[str], at: int, end: int) -> Iterator[Event
             if m["n"] == "0" and frames:
                 break  # the next thread: the first is the one that crashed
             frames.append((m["lib"] or "?", 0, m["func"].replace("n/a", "??")))
-    pid = whole(lines[at].split()[1])
+    pid = whole(values["PID"][1].split()[0])
     row, signal = values["Signal"]
-    host = values.get("Hostname", (0, ""))[1] or source.host
-    one = crash.event(source, lines, row, crash.signal_of(signal), frames, "coredumpctl", pid, host=host)
-    yield timed(_of(one, values.get("Executable", (0, ""))[1]), times.find(values.get("Timestamp", (0, ""))[1]))
+    host, when = values.get("Hostname", (0, ""))[1] or source.host, values.get("Timestamp", (0, ""))[1]
+    rank = core_files.rank_of(core_files.known(line.strip().encode() for line in lines[at:end]))
+    who = {"host": host} if rank is None else {"host": host, "rank": rank}
+    one = crash.event(source, lines, row, crash.signal_of(signal), frames, "coredumpctl", pid, **who)
+    yield timed(_of(one, values.get("Executable", (0, ""))[1]), _microseconds(when) or times.find(when))
 
 
 def _of(event: Event, program: str) -> Event:

@@ -1,8 +1,11 @@
-"""What gdb and pystack print of a core, or of a process that they are attached to.
+"""What debuggers print of a core, or of a process that they are attached to.
 
 Program terminated with signal SIGSEGV, Segmentation fault.                                  gdb: innermost first
 #0  0x00007f311055c67e in gather_row (table=0x0, row=3, dim=64) at kernels.cpp:11
 [Current thread is 1 (Thread 0x7f3111877b80 (LWP 17538))]
+
+* thread #1, name = 'python3', stop reason = signal SIGSEGV                       lldb; eu-stack; minidump-stackwalk
+  * frame #0: 0x00007f311055c67e libkernels.so`gather_row(table=0x0000000000000000) at kernels.cpp:11:3
 
 pid: 17589 ppid: 17584 sid: 17589                                                            pystack: innermost last
 The process died due a segmentation fault accessing address: 0xa0
@@ -25,6 +28,7 @@ from postmortem.system import forms
 
 _REGEXES, _FORMS = forms.regexes("formats/exceptions"), forms.regexes("documents/crashes")
 FRAMES = 400
+_NATIVE = [form for name, form in _FORMS.items() if name.startswith("frame ")]
 
 
 @dataclass
@@ -39,7 +43,8 @@ class Thread:
 
 
 def gdb(source: Source, lines: list[str], pid: int | None) -> Iterator[Event]:
-    """A crash with the stack of the thread that raised it; of a live process a stack of its main thread."""
+    """A crash with the stack of the thread that raised it; of a live process a stack of its main thread. Of any debugger
+    that prints native frames innermost first."""
     threads = threads_of(lines)
     if not threads:
         return
@@ -47,7 +52,7 @@ def gdb(source: Source, lines: list[str], pid: int | None) -> Iterator[Event]:
     attached = next((whole(m[1]) for line in lines if (m := _FORMS["attached"].match(line))), None)
     named = next((whole(m[1]) for line in lines if (m := _FORMS["core-name"].search(line))), None)
     pid = attached or pid or named or min(lwps, default=None)  # threads are younger than their process
-    died = next(((i, m["signal"]) for i, line in enumerate(lines) if (m := _REGEXES["gdb-signal"].search(line))), None)
+    died = next(((i, m[m.lastgroup or 0]) for i, x in enumerate(lines) if (m := _FORMS["died"].search(x))), None)
     if died is None:
         main = next((t for t in threads if t.lwp == pid), threads[-1])
         yield document_event(source, "stack", lines, main.at, stack_fields(main.frames) | {"tool": "gdb"}, pid)
@@ -65,9 +70,9 @@ def threads_of(lines: list[str]) -> list[Thread]:
     threads: list[Thread] = []
     lwp: int | None = None
     for i, line in enumerate(lines):
-        if m := _FORMS["gdb-thread"].match(line):
-            lwp = whole(m[1])
-        elif (f := _REGEXES["gdb-frame"].match(line)) and f["func"]:
+        if m := _FORMS["thread"].match(line):
+            lwp = whole(m[m.lastgroup or 0]) if m.lastgroup in ("gdb", "eu") else None
+        elif (f := next((f for form in _NATIVE if (f := form.match(line))), None)) and f["func"]:
             if f["n"] == "0":
                 threads.append(Thread(i, lwp))
             if threads and len(threads[-1].frames) < FRAMES:

@@ -79,7 +79,7 @@ def _fact(source: Source, lines: list[str], at: int, says: str, device: str) -> 
 
 def _tables(source: Source, lines: list[str]) -> Iterator[Event]:
     """Rows of `nvidia-smi`, `dcgmi diag` and `rocm-smi --showrasinfo`."""
-    test, device = "", ""
+    test, device, of_health = "", "", False
     for number, line in enumerate(lines):
         if m := _REGEXES["device"].match(line):
             device = m[m.lastgroup or 0]
@@ -91,13 +91,16 @@ def _tables(source: Source, lines: list[str]) -> Iterator[Event]:
             says = f"gpu uncorrectable errors since the driver was loaded: {m['errors']}"
             yield _fact(source, lines, number, says, m["bus"])
         elif m := _REGEXES["diag-row"].match(line):
-            test = m["test"].strip() or test
+            if health := _REGEXES["health-gpu"].match(m["test"]):
+                test, device, of_health = "", health[1], True
+                continue
+            test = m["test"].strip(" ->") or test
             bad = _REGEXES["diag-failed"].search(m["result"])
             entity = _REGEXES["diag-gpu"].search(m["result"]) or (bad if bad and bad[1] else None)
-            device = entity[1] if entity else "" if m["test"].strip() else device
+            device = entity[1] if entity else "" if m["test"].strip() and not of_health else device
             below = lines[number + 1] if m["test"].strip() and number + 1 < len(lines) else ""
-            if bad and not _REGEXES["diag-gpu"].search(below) and _fatal(lines, number):
-                yield _fact(source, lines, number, f"gpu diagnostic failed: {test}", device)
+            if bad and not _REGEXES["diag-gpu"].search(below) and _fatal(lines, number) and "Overall" not in test:
+                yield _fact(source, lines, number, f"gpu diagnostic failed: {test or m['result'].strip()}", device)
 
 
 def _fatal(lines: Sequence[str], at: int) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+KEPT = 32 << 20  # bytes of its beginning that are kept: gcore writes the notes behind the memory
 AHEAD = 2 << 30  # bytes of a compressed stream that are passed over
 
 

@@ -98,7 +98,7 @@ class Pattern:
     strength: str = "stated"  # its evidence: a line that states it, or less (see patterns/README.md)
     tells: tuple[str, ...] = ()  # its meaning for the reasoning, words of TELLS
     generic: bool = False  # gives way to any other name of the same line
-    survivable: str = ""  # `anyone`: harmless where anything goes on after it; `never`: no rank goes on after it
+    survivable: str = ""  # harmless after `anyone`'s work, or only after a `finished` run; `never`: no rank goes on
     restored_by: str = ""  # the pattern whose line ends the trouble
     if_last: str = ""  # context that is trouble where nothing comes after it: `once`, or `repeated` to the end
     cause_if: tuple[str, ...] = ()  # promoted to a cause under any of these CONDITIONS

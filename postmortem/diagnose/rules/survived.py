@@ -28,6 +28,7 @@ ENDINGS = ("wait", "exit", "end", "stop", "asks", "forces")
 THREADS = ("_bootstrap_inner", "_feed")  # an exception from here on ends a helper thread, and no process
 OF_RANKS = ("self", "rank", "missing-ranks")
 STOPS = ("external-signal", "scheduler")
+LIVED = ("anyone", "finished")
 
 
 def went_on(view: View) -> Iterator[Defeat]:
@@ -36,9 +37,12 @@ def went_on(view: View) -> Iterator[Defeat]:
     for at, claim in view.numbered():
         if not _may_be_handled(view.case, claim, guilty):
             continue
-        anyone = claim.pattern.survivable == "anyone"
+        anyone = claim.pattern.survivable in LIVED
         rank = None if anyone else _rank_that_continues(view.case, claim)
         later = _sign_of_work(view.case, claim.event, rank)
+        if claim.pattern.survivable == "finished":  # its exit code is that of a failure, whatever it prints until then
+            bye = liveness.last_finish(view.case, claim.event.where.source)
+            later = bye if bye is not None and liveness.surely_finished(bye) else None
         if claim.role == "symptom" and not anyone and later is not None and _is_too_near(later, claim.event):
             continue
         if later is not None and (rank is not None or anyone or not _ended_a_rank(view.case, claim.event)):
@@ -51,7 +55,7 @@ def _may_be_handled(case: Case, claim: Claim, guilty: bool) -> bool:
     e = claim.event
     if claim.speaker in ("kernel", "scheduler", "cluster") or e.source_kind == "kernel":
         return False
-    if claim.pattern.survivable == "anyone":
+    if claim.pattern.survivable in LIVED:
         return True
     if claim.pattern.category == "numerics" or not _is_of_its_writer(claim, guilty):
         return False
