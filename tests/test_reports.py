@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from postmortem import documents
 from postmortem.analyze import analyze
-from postmortem.documents import inspector, kubernetes, outline, ras, slurm
+from postmortem.documents import inspector, kubernetes, outline, ras, schedulers
 from postmortem.input import sniff
 from postmortem.model import Event, Source
 
@@ -98,9 +98,9 @@ def test_no_reader_raises_on_content(text: str, kind: str, data: st.DataObject) 
 
 
 def test_rows_beyond_the_limit_are_a_loss() -> None:
-    text = "JobID|State|ExitCode\n" + "".join(f"{n}|FAILED|1:0\n" for n in range(slurm.MOST + 1))
-    events = list(slurm.parse(Source("sacct.txt", "slurm", len(text)), text.encode()))
-    assert len(events) == slurm.MOST + 1 and events[-1].kind == "unreadable"
+    text = "JobID|State|ExitCode\n" + "".join(f"{n}|FAILED|1:0\n" for n in range(schedulers.MOST + 1))
+    events = list(schedulers.parse(Source("sacct.txt", "slurm", len(text)), text.encode()))
+    assert len(events) == schedulers.MOST + 1 and events[-1].kind == "unreadable"
 
 
 # ── Slurm ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -130,7 +130,7 @@ def test_json_of_different_releases(listed: bool, indent: int | None) -> None:
     }  # fmt: skip
     text = json.dumps({"jobs": [job], "meta": {"Slurm": {}, "account": ""}}, indent=indent)
     assert sniff.kind("x.json", text.encode())[0] == "slurm"
-    (event,) = slurm.parse(Source("x.json", "slurm", 0), text.encode())
+    (event,) = schedulers.parse(Source("x.json", "slurm", 0), text.encode())
     assert event.fields["says"] == "slurm job TIMEOUT 0:0 None on gn42" and event.time == 1795175560
 
 

@@ -27,7 +27,7 @@ from postmortem.documents import (
     memory_snapshot,
     minidump,
     ras,
-    slurm,
+    schedulers,
     stacks,
     tables,
 )
@@ -45,7 +45,8 @@ READERS: dict[str, Reader] = {
     "abrt": crash_reports.abrt,
     "process-table": tables.processes,
     "cgroup": tables.counters,
-    "slurm": slurm.parse,
+    "slurm": schedulers.parse,
+    "job-report": schedulers.parse,
     "gpu-report": gpus.parse,
     "ras": ras.parse,
     "debug-server": debug_server.parse,
@@ -62,6 +63,6 @@ PLACED: dict[str, Callable[[Source, bytes, Sequence[Event]], list[Event]]] = {"k
 KINDS = frozenset({*READERS, *PLACED})  # sources that are read whole
 # patterns do not read the lines of these,
 UNSEARCHED = frozenset({"abrt", "core-head", "flight-recorder", "inspector", "debug-server"})
-STATED = frozenset({"slurm", "ras", "stack"})  # nor those of these unless the reader finds nothing
+STATED = frozenset({"slurm", "job-report", "ras", "stack"})  # nor those of these unless the reader finds nothing
 
 __all__ = ["IN_PARTS", "KINDS", "PLACED", "READERS", "STATED", "UNREAD", "UNSEARCHED", "Parts", "Reader", "Stream"]

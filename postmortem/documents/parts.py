@@ -48,20 +48,26 @@ class Parts:
         if at + len(known) < self.at or at - self.at > AHEAD:
             return known
         try:
+            if at <= KEPT and self.at == len(self._head):
+                self._read(at - self.at)
             while self.at < at:
                 if not (passed := self._stream.pass_over(at - self.at)):
                     self.ended = True
                     return known
                 self.at += passed
-            pieces: list[bytes] = []
-            while (left := n - len(known) - sum(map(len, pieces))) > 0 and (piece := self._stream.read(left)):
-                pieces.append(piece)
+            return known + self._read(n - len(known))
         except OSError:  # `Incomplete`: cut or damaged
             self.ended = True
             return known
+
+    def _read(self, n: int) -> bytes:
+        """The next n bytes; fewer at the end."""
+        pieces: list[bytes] = []
+        while (left := n - sum(map(len, pieces))) > 0 and (piece := self._stream.read(left)):
+            pieces.append(piece)
         found = b"".join(pieces)
         if self.at == len(self._head):
             self._head += found
         self.at, self.taken = self.at + len(found), self.taken + len(found)
-        self.ended = self.ended or len(known) + len(found) < n
-        return known + found
+        self.ended = self.ended or len(found) < n
+        return found

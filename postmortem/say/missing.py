@@ -181,7 +181,7 @@ def _logs(o: Seen) -> Iterator[Parts]:
 
 def _scheduler(o: Seen) -> Iterator[Parts]:
     """The scheduler's accounting, where a job ID is known."""
-    here = any(s.kind in ("scheduler", "slurm") for s in o.case.sources.values())
+    here = any(s.kind in ("scheduler", "slurm", "job-report") for s in o.case.sources.values())
     job = next(filter(str.isdecimal, (c.event.fields.get("job_id", "") for c in o.solution.claims)), None)
     if job and not here:
         yield {"job": job, "sacct": shown(filled(SACCT, JOB=job))}
