@@ -27,7 +27,7 @@ from typing import Any
 
 from postmortem.documents import core, crash, debugger, outline
 from postmortem.documents.parts import Parts
-from postmortem.formats import times
+from postmortem.formats import plain_json, times
 from postmortem.formats.excerpt import decode, source_event, timed
 from postmortem.formats.frames import Frames
 from postmortem.model import Event, Source, Stamp
@@ -43,8 +43,8 @@ _FIELDS = {"PID": "PID", "SIGNAL_NAME": "Signal", "EXE": "Executable", "HOSTNAME
 
 def coredumpctl(source: Source, content: bytes) -> Iterator[Event]:
     """A crash for each process of `coredumpctl info`, `list`, `list --json`, or an entry of `journalctl -o verbose`."""
-    if content[:64].lstrip().startswith(b"["):
-        yield from _listed(source, content)
+    if content[:64].lstrip().startswith((b"[", b"{")):
+        yield from (_listed if content.lstrip()[:1] == b"[" else _journal)(source, content)
         return
     lines = [decode(line) for line in content[: 8 << 20].split(b"\n")]
     starts = [i for i, line in enumerate(lines) if _FORMS["coredump-start"].match(line)]
@@ -66,6 +66,20 @@ def _listed(source: Source, content: bytes) -> Iterator[Event]:
             one = _of(crash.event(source, lines, row[0].line, name, [], "coredumpctl", pid), value["exe"])
             yield timed(one, _microseconds(value.get("time", "")))
     yield from broken
+
+
+def _journal(source: Source, content: bytes) -> Iterator[Event]:
+    """The entries of `journalctl -o json`, one a line, each read as `-o verbose` would show it."""
+    for number, line in enumerate(content[: 8 << 20].split(b"\n")):
+        try:
+            entry = plain_json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(entry, dict):
+            shown = [f"    {key}={value}" for key, value in entry.items() if isinstance(value, str)]
+            lines = [part for one in shown for part in one.replace("\n", "\n  ").split("\n")]
+            for e in _info(source, lines, 0, len(lines)):
+                yield e._replace(where=e.where._replace(line=number + 1))
 
 
 def _microseconds(text: str) -> Stamp | None:

@@ -48,7 +48,8 @@ def gdb(source: Source, lines: list[str], pid: int | None) -> Iterator[Event]:
     threads = threads_of(lines)
     if not threads:
         return
-    lwps = [whole(m) for line in lines for m in _FORMS["lwp"].findall(line)]
+    live = any(line.startswith("[New Thread ") for line in lines)  # of a program that gdb started
+    lwps = [] if live else [whole(m) for line in lines for m in _FORMS["lwp"].findall(line)]
     attached = next((whole(m[1]) for line in lines if (m := _FORMS["attached"].match(line))), None)
     named = next((whole(m[1]) for line in lines if (m := _FORMS["core-name"].search(line))), None)
     pid = attached or pid or named or min(lwps, default=None)  # threads are younger than their process

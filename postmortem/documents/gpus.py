@@ -14,7 +14,7 @@ no fact. The report has the state at the time when it was taken, so its facts ha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from postmortem.documents import outline
@@ -32,13 +32,17 @@ _SEVERE = ("2", "6")  # dcgmErrorSeverity_t: isolate, reset; 5 is a matter of co
 
 def parse(source: Source, content: bytes) -> Iterator[Event]:
     """The faults in a report of any of these tools."""
-    if content[:4096].lstrip()[:1] in (b"{", b"["):
-        yield from islice(_diag(source, content), MOST)
-        return
     lines, broken = outline.lines_of(source, content)
     seen: set[tuple[str, str]] = set()
-    text = (_REGEXES["xml"].sub(_row, line) for line in lines)
-    for leaf in _table(lines) if "," in lines[0] else outline.indented([*text]):
+    leaves: Iterable[outline.Leaf]
+    if content[:4096].lstrip()[:1] in (b"{", b"["):
+        yield from islice(_diag(source, content), MOST)
+        leaves = _objects(outline.read(source, content)[0])
+    elif "," in lines[0]:
+        leaves = _table(lines)
+    else:
+        leaves = outline.indented([_REGEXES["xml"].sub(_row, line) for line in lines])
+    for leaf in leaves:
         if not any(value.match(leaf.value) for value in _VALUES.values()):
             continue
         device = next((m for key in leaf.path if (m := _REGEXES["device"].match(str(key)))), None)
@@ -51,6 +55,14 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
                 yield _fact(source, lines, leaf.line, f"{says}: {leaf.value}", name)
     yield from islice(_tables(source, lines), MOST)
     yield from broken
+
+
+def _objects(leaves: Sequence[outline.Leaf]) -> Iterator[outline.Leaf]:
+    """The values of a list with an object for each GPU (amd-smi)."""
+    for path, item in outline.items(leaves, 1):
+        gpu = next((leaf.value for leaf in item if leaf.path in (("gpu",), ("gpu_id",))), None)
+        if gpu is not None and isinstance(path[0], int):
+            yield from (leaf._replace(path=(f"GPU: {gpu}", *leaf.path)) for leaf in item)
 
 
 def _table(lines: list[str]) -> Iterator[outline.Leaf]:

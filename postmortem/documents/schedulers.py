@@ -18,6 +18,7 @@ job counts.
 from __future__ import annotations
 
 import re
+import signal as signals
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -69,7 +70,7 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
         records = _table(lines, slurm) if slurm or any(map(_is_header, lines[:20])) else _blocks(lines, _REGEXES["row"])
     rows: list[Row] = []
     for record in records:
-        if "job" in record or (not slurm and "name" in record):
+        if "job" in record or {"state", "code"} <= {*record} or (not slurm and {"name", "state"} & {*record}):
             rows += _row(record, slurm)
         elif "node" in record or "nodes" in record:
             yield from _node(source, lines, record)
@@ -120,14 +121,16 @@ def _relevant(rows: Sequence[Row]) -> Iterator[Row]:
 
 def _row(record: Record, slurm: bool) -> Iterator[Row]:
     value = {name: text for name, (text, _) in record.items()}
-    name = value.get("job") or value["name"]
+    name = value.get("job") or value.get("name", "")
     m = _REGEXES["job"].match(name)
     reason = "" if value.get("reason") in ("None", None) else value["reason"]
+    if "(" in (words := value.get("state", "")):  # `failed (Result: oom-kill)`
+        reason = f"{words.partition('(')[2].partition(')')[0]} {reason}".strip()
     code = _code(value.get("code", ""), value.get("signal", ""))
     state = _state(value.get("state", ""), code, reason, slurm)
     if value.get("oom", "").lower() == "true":
         state = "OUT_OF_MEMORY"
-    if state and (m or not slurm):
+    if state and (m or not (slurm and name)):
         line = next(record[key][1] for key in ("state", "code", "job", "name") if key in record)
         job, step = (m["job"], m["step"] or "") if m and slurm else (name, "")
         nodes = value.get("failed node") or value.get("nodes") or value.get("node", "")
@@ -154,8 +157,8 @@ def _code(text: str, signal: str) -> str:
         return text
     m = _REGEXES["number"].search(text)
     number = int(m[0]) if m else 0
-    if signal.isdecimal() and int(signal):
-        return f"{number}:{int(signal)}"
+    if (s := _REGEXES["signal"].search(signal)) and s[0] != "0":
+        return f"{number}:{s[1] or getattr(signals, 'SIG' + s[2], 0)}"
     if number > _SIGNAL:
         return f"0:{number - _SIGNAL}"
     return _PBS.get(str(number), f"{number}:0") if m else ""
