@@ -1,11 +1,13 @@
 """Texts about a crash, in tests/data/crashes: by gdb 13, pystack 1.7 and gcc 12's sanitizers of real runs with torch 2.13 (paths
-shortened); those of coredumpctl, apport, compute-sanitizer and cuda-gdb have the form of their manuals, and are synthetic."""
+shortened); journal-verbose.txt and coredumpctl-list.json are of systemd 252, valgrind-*.log of Valgrind 3.19, lldb.txt of lldb 14,
+and eu-stack.txt of elfutils 0.188. The other texts of coredumpctl, and those of apport, compute-sanitizer and cuda-gdb have the form of their manuals, and are synthetic."""
 
 from __future__ import annotations
 
 import base64
 import gzip
 import io
+import json
 import pickle
 import struct
 from pathlib import Path
@@ -60,6 +62,15 @@ EXPECTED = {
         "on gpu-3 (pid 20075) crashed with SIGSEGV in gather_row (libkernels.so)",
     ),
     "coredumpctl-list.txt": ("native-crash", None, "(pid 20075) crashed with SIGSEGV"),
+    "coredumpctl-list.json": ("native-crash", None, "(pid 20340) crashed with SIGSEGV"),
+    "journal-verbose.txt": ("native-crash", None, "Rank 5 on gpu-7 (pid 20340) crashed with SIGSEGV"),
+    "lldb.txt": ("native-crash", "attn.cpp:7", "crashed with SIGSEGV in Cache::lookup (attn.cpp:7)"),
+    "valgrind-segv.log": (
+        "native-crash",
+        "attn.cpp:7",
+        "made an invalid memory access: crash with SIGSEGV in Cache::lookup (attn.cpp:7)",
+    ),
+    "valgrind-invalid-write.log": ("native-crash", "attn.cpp:23", "Invalid write of size 4 in main (attn.cpp:23)"),
     "apport.crash": (
         "native-crash",
         "kernels.cpp:11",
@@ -75,6 +86,36 @@ def test_a_text_about_a_crash_names_the_code(name: str) -> None:
     assert (verdict["outcome"], verdict["category"], verdict["culprit"]["code"]) == ("incident", category, code)
     assert words in verdict["headline"]
     assert "better evidence" not in str(verdict["because"])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_secret_in_an_entry_of_the_journal_is_not_shown(packed: bool, tmp_path: Path) -> None:
+    text = (
+        (CRASHES / "journal-verbose.txt")
+        .read_text()
+        .replace("HOME=/root", "HOME=/root\n                     WORD=hunter2")
+    )
+    if packed:  # -o json: the order of the fields is that of a hash
+        fields = {
+            "COREDUMP_ENVIRON": "WORD=hunter2\nRANK=5",
+            "COREDUMP_PID": "20340",
+            "COREDUMP_SIGNAL_NAME": "SIGSEGV",
+        }
+        text = json.dumps(fields | {"COREDUMP_EXE": "/usr/bin/python3"})
+    (tmp_path / "journal.txt").write_text(text)
+    incident = analyze(tmp_path)
+    assert incident.document["verdict"]["culprit"]["ranks"] == [5]
+    assert "hunter2" not in str(incident.document) + str(incident.timeline.to_dict())
+
+
+def test_what_is_printed_after_a_race_does_not_make_a_run_healthy(tmp_path: Path) -> None:
+    report = (CRASHES / "tsan_main.log").read_text()
+    (tmp_path / "rank0.log").write_text(report + "step 2 loss 0.4\nstep 3 loss 0.3\ndone\n")
+    assert analyze(tmp_path).document["verdict"]["pattern"] == "sanitizer-undefined-behavior"
+
+
+def test_the_stacks_of_a_living_process_are_no_failure() -> None:
+    assert analyze(CRASHES / "eu-stack.txt").document["verdict"]["outcome"] == "undetermined"
 
 
 def test_a_run_that_goes_on_after_undefined_behavior_has_not_failed_of_it(tmp_path: Path) -> None:

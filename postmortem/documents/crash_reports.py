@@ -46,7 +46,7 @@ def coredumpctl(source: Source, content: bytes) -> Iterator[Event]:
     if content[:64].lstrip().startswith((b"[", b"{")):
         yield from (_listed if content.lstrip()[:1] == b"[" else _journal)(source, content)
         return
-    lines = [decode(line) for line in content[: 8 << 20].split(b"\n")]
+    lines = _without_secrets([decode(line) for line in content[: 8 << 20].split(b"\n")])
     starts = [i for i, line in enumerate(lines) if _FORMS["coredump-start"].match(line)]
     for at, end in zip(starts, [*starts[1:], len(lines)], strict=False):
         yield from _info(source, lines, at, end)
@@ -77,9 +77,20 @@ def _journal(source: Source, content: bytes) -> Iterator[Event]:
             continue
         if isinstance(entry, dict):
             shown = [f"    {key}={value}" for key, value in entry.items() if isinstance(value, str)]
-            lines = [part for one in shown for part in one.replace("\n", "\n  ").split("\n")]
+            lines = _without_secrets([part for one in shown for part in one.replace("\n", "\n        ").split("\n")])
             for e in _info(source, lines, 0, len(lines)):
                 yield e._replace(where=e.where._replace(line=number + 1))
+
+
+def _without_secrets(lines: list[str]) -> list[str]:
+    """An entry's lines, of the environment only what may be shown."""
+    inside, out = False, []
+    for line in lines:
+        m = _FORMS["journal-field"].match(line)
+        inside = m[1] == "ENVIRON" if m else inside
+        text = line.strip().removeprefix("COREDUMP_ENVIRON=")
+        out.append(line if not inside or core_files.known([text.encode()]) else "")
+    return out
 
 
 def _microseconds(text: str) -> Stamp | None:

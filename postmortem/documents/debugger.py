@@ -43,8 +43,8 @@ class Thread:
 
 
 def gdb(source: Source, lines: list[str], pid: int | None) -> Iterator[Event]:
-    """A crash with the stack of the thread that raised it; of a live process a stack of its main thread. Of any debugger
-    that prints native frames innermost first."""
+    """A crash with the stack of the thread that raised it; of a live process a stack of its main thread.
+    Of any debugger that prints native frames innermost first."""
     threads = threads_of(lines)
     if not threads:
         return

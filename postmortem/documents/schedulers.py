@@ -168,7 +168,7 @@ def _node(source: Source, lines: list[str], record: Record) -> Iterator[Event]:
     """A node that is down or drained. A dump of all nodes has many without a reason."""
     value = {name: text for name, (text, _) in record.items()}
     state, reason = value.get("state", ""), value.get("reason", "")
-    if _REGEXES["down"].search(state) or (not state and reason.strip("none ")):
+    if _REGEXES["down"].search(state) or (not state and reason.lower() not in ("", "none")):
         when = value.get("end") or reason.rpartition("@")[2]
         node = value.get("node") or value["nodes"]
         fields: Details = {"node": node, "reason": reason.partition(" [")[0] or state}
@@ -216,7 +216,7 @@ def _blocks(lines: Sequence[str], form: re.Pattern[str]) -> Iterator[Record]:
     first, last = "", ""
     for number, line in enumerate(lines):
         keys = [*form.finditer(line[:8000])]
-        if not keys and last and line[:1] in " \t":
+        if not keys and last and line.startswith((" ", "\t")):
             record[last] = (f"{record[last][0]} {line.strip()}"[:1000], record[last][1])
         for m, end in zip(keys, [*(key.start() for key in keys[1:]), 8000], strict=False):
             first = first or m[1]

@@ -30,7 +30,13 @@ FLIGHT_KEYS = (b"pg_config", b"pg_status", b"entries", b"comm_lib_version", b"nc
 SNAPSHOT_KEYS = (b"segments", b"total_size", b"allocated_size", b"blocks")  # torch/cuda/memory.py
 OWN = (b'<meta name="generator" content="postmortem">', b'"schema": "postmortem/incident/')
 COMPRESSED = lazy.regex(r"\.(?:gz|xz|bz2|zst|zstd|lz4)$")
-_COLLECTED = ("gpu-report", "slurm", "job-report", "kubernetes", "ras")  # documents that are read below the heading of `collect`
+_COLLECTED = (
+    "gpu-report",
+    "slurm",
+    "job-report",
+    "kubernetes",
+    "ras",
+)  # documents that are read below the heading of `collect`
 _HEADS = forms.byte_regexes("input/heads")
 _LAUNCHER = [literal.encode() for literal in forms.rows("input/heads")["launcher"]["literals"]]
 

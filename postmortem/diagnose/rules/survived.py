@@ -42,7 +42,8 @@ def went_on(view: View) -> Iterator[Defeat]:
         later = _sign_of_work(view.case, claim.event, rank)
         if claim.pattern.survivable == "finished":  # its exit code is that of a failure, whatever it prints until then
             bye = liveness.last_finish(view.case, claim.event.where.source)
-            later = bye if bye is not None and liveness.surely_finished(bye) else None
+            well = bye is not None and liveness.surely_finished(bye) and all(map(view.case.unharmed, view.case.ends))
+            later = bye if well else None
         if claim.role == "symptom" and not anyone and later is not None and _is_too_near(later, claim.event):
             continue
         if later is not None and (rank is not None or anyone or not _ended_a_rank(view.case, claim.event)):
@@ -262,7 +263,7 @@ def _in_finished_runs(view: View) -> Iterator[tuple[int, Claim, Event]]:
 
 def _final(claim: Claim) -> bool:
     """Whether it reports the end of a process or job, so that a final message below it is a shell's."""
-    dead = liveness.uncaught(claim.event) or claim.pattern.survivable == "never"
+    dead = liveness.uncaught(claim.event) or claim.pattern.survivable in ("never", "finished")
     ends = any(claim.tells(word) for word in ("end", "exit", "stop", "asks"))
     return dead or ends or claim.pattern.category == "native-crash" or claim.pattern.family in BATCH
 
