@@ -90,7 +90,7 @@ def left_behind(case: Case) -> set[int]:
 
 def last_finish(case: Case, source: str) -> Event | None:
     """The last line of a log that reports a finish."""
-    found = [e for e in case.by_source[source] if e.kind == "finished"]
+    found = [e for e in case.of_kind("finished") if e.where.source == source]
     return max(found, key=lambda e: e.line, default=None)
 
 

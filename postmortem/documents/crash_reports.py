@@ -46,7 +46,9 @@ def coredumpctl(source: Source, content: bytes) -> Iterator[Event]:
     if content[:64].lstrip().startswith((b"[", b"{")):
         yield from (_listed if content.lstrip()[:1] == b"[" else _journal)(source, content)
         return
-    lines = _without_secrets([decode(line) for line in content[: 8 << 20].split(b"\n")])
+    lines, long = outline.lines_of(source, content)
+    yield from long
+    lines = _without_secrets(lines)
     starts = [i for i, line in enumerate(lines) if _FORMS["coredump-start"].match(line)]
     for at, end in zip(starts, [*starts[1:], len(lines)], strict=False):
         yield from _info(source, lines, at, end)
@@ -70,20 +72,24 @@ def _listed(source: Source, content: bytes) -> Iterator[Event]:
 
 def _journal(source: Source, content: bytes) -> Iterator[Event]:
     """The entries of `journalctl -o json`, one a line, each read as `-o verbose` would show it."""
-    for number, line in enumerate(content[: 8 << 20].split(b"\n")):
+    texts, long = outline.lines_of(source, content)
+    for row, line in enumerate(texts):
         try:
-            entry = plain_json.loads(line)
+            entry = plain_json.loads(line.encode())
         except (ValueError, RecursionError):
             continue
         if isinstance(entry, dict):
-            shown = [f"    {key}={value}" for key, value in entry.items() if isinstance(value, str)]
-            lines = _without_secrets([part for one in shown for part in one.replace("\n", "\n        ").split("\n")])
+            environment = core_files.known(str(entry.get("COREDUMP_ENVIRON")).encode().split(b"\n"))
+            lines = [f"{name}={value}" for name, value in environment.items()]
+            lines += [f"COREDUMP_{key}={value}" for key in _FIELDS if (value := entry.get(f"COREDUMP_{key}"))]
+            lines += str(entry.get("MESSAGE")).split("\n")
             for e in _info(source, lines, 0, len(lines)):
-                yield e._replace(where=e.where._replace(line=number + 1))
+                yield e._replace(where=e.where._replace(line=row + 1))
+    yield from long
 
 
 def _without_secrets(lines: list[str]) -> list[str]:
-    """An entry's lines, of the environment only what may be shown."""
+    """The lines of `journalctl -o verbose`, of an environment only what may be shown."""
     inside, out = False, []
     for line in lines:
         m = _FORMS["journal-field"].match(line)
