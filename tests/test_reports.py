@@ -82,7 +82,7 @@ def test_a_row_of_indented_text_may_hold_colons() -> None:
 
 # ── any content ─────────────────────────────────────────────────────────────────────────────────────────────
 
-KINDS = ("slurm", "job-report", "gpu-report", "ras", "debug-server", "inspector")
+KINDS = ("slurm", "job-report", "unit-status", "gpu-report", "ras", "debug-server", "inspector")
 
 
 @given(st.sampled_from(TEXTS), st.sampled_from(KINDS), st.data())
@@ -152,7 +152,7 @@ def test_reports_of_slurm_in_any_columns(text: str, stated: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_reports_of_other_schedulers_have_the_same_words(text: str, stated: str) -> None:
-    assert sniff.kind("x.txt", text.encode())[0] == "job-report"
+    assert sniff.kind("x.txt", text.encode())[0] in ("job-report", "unit-status")
     assert facts("job-report", text) == [f"batch job {stated}"]
 
 

@@ -28,7 +28,7 @@ HALF = YEAR_S / 2
 DAY = 86400
 AHEAD = 7 * 86400.0  # how far a stamp may lie behind the last dated one
 WALL = ("naive", "absolute")
-OTHERS = ("kernel", "scheduler", "slurm", "job-report", "kubernetes")
+OTHERS = ("kernel", "scheduler", "slurm", "job-report", "unit-status", "kubernetes")
 
 
 def yearless(e: Event) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from postmortem.align.years import YEARLESS_END
 from postmortem.diagnose import processes
 from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.endings import Ending
@@ -205,12 +206,18 @@ class Case:
         earlier jobs. Stamps without a zone may be off by hours."""
         if e.where in self.other_rows:
             return "its row is that of another job"
-        at = moment(e)
-        if e.speaker not in ("scheduler", "cluster") or at is None or self.start is None or self.end is None:
+        at, first, last = moment(e), self.start, self.end
+        if at is None or first is None or last is None:
+            at, (first, last) = _dated(e), self._dates
+        if e.speaker not in ("scheduler", "cluster") or at is None or first is None or last is None:
             return ""
-        return (
-            "" if self.start - DAY_S < at < self.end + DAY_S else "it is dated more than a day before or after this job"
-        )
+        return "" if first - DAY_S < at < last + DAY_S else "it is dated more than a day before or after this job"
+
+    @cached_property
+    def _dates(self) -> tuple[float | None, float | None]:
+        """The first and the last stamp of the job's own lines, whatever their zone."""
+        dated = [at for e in self.own if (at := _dated(e)) is not None]
+        return min(dated, default=None), max(dated, default=None)
 
     @cached_property
     def stated_rows(self) -> dict[Where, str]:
@@ -252,3 +259,8 @@ class Case:
 
 
 __all__ = ["RANK_LOGS", "Case", "moment"]
+
+
+def _dated(e: Event) -> float | None:
+    """The stamp of an event in a zone that may be unknown; None without a year."""
+    return e.time if e.clock in ("naive", "absolute") and e.time is not None and e.time > YEARLESS_END else None

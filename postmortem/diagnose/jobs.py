@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from postmortem.formats.jobs import COMMAND, KINDS, ids_of_path
 from postmortem.model import Event
 
-OTHERS = ("scheduler", "slurm", "job-report", "kernel")  # sources that may name other jobs
+OTHERS = ("scheduler", "slurm", "job-report", "unit-status", "kernel")  # sources that may name other jobs
 
 
 @dataclass(frozen=True, slots=True)

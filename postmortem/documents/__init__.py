@@ -47,6 +47,7 @@ READERS: dict[str, Reader] = {
     "cgroup": tables.counters,
     "slurm": schedulers.parse,
     "job-report": schedulers.parse,
+    "unit-status": schedulers.parse,
     "gpu-report": gpus.parse,
     "ras": ras.parse,
     "debug-server": debug_server.parse,
@@ -63,6 +64,8 @@ PLACED: dict[str, Callable[[Source, bytes, Sequence[Event]], list[Event]]] = {"k
 KINDS = frozenset({*READERS, *PLACED})  # sources that are read whole
 # patterns do not read the lines of these,
 UNSEARCHED = frozenset({"abrt", "core-head", "flight-recorder", "inspector", "debug-server"})
-STATED = frozenset({"slurm", "ras", "stack", "coredumpctl"})  # nor those of these unless the reader finds nothing
+STATED = frozenset(
+    {"slurm", "job-report", "ras", "stack", "coredumpctl"}
+)  # nor those of these unless the reader finds nothing
 
 __all__ = ["IN_PARTS", "KINDS", "PLACED", "READERS", "STATED", "UNREAD", "UNSEARCHED", "Parts", "Reader", "Stream"]

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from postmortem.documents import outline
 from postmortem.documents.facts import fact
@@ -59,83 +60,62 @@ def _suspects(
 
 
 def _text(source: Source, lines: list[str]) -> Iterator[Event]:
-    text = _Text(source, lines)
+    now, world = _Section(), 0
     for at, line in enumerate([*lines, END]):
-        for form, read in _FORMS.items():
-            if (m := _REGEXES[form].match(line)) is not None:
-                yield from read(text, at, m)
-                break
+        form, m = next(((form, m) for form in FORMS if (m := _REGEXES[form].match(line))), ("", None))
+        if m is None:
+            continue
+        if form in ("comm", "operation") and now.op:
+            yield from _behind(source, lines, now.op, now.counts, world)
+        if form == "comm":
+            now = _Section()
+        elif form == "operation":
+            now.op, now.counts = m["op"], {}
+        elif form == "group":
+            world = max(world, whole(m["size"]))
+        elif form == "count" and now.op:
+            now.last = whole(m["last"] or "0")
+            now.counts[now.last] = (whole(m["ranks"]), [], at)
+        elif form == "lost":
+            now.lost = "dead" if "dead" in m[0] else "missing"
+        elif form in ("rank", "missing", "process"):
+            yield from _listed(source, lines, at, m, now)
 
 
-class _Text:
+@dataclass
+class _Section:
     """The section that is being read: of a communicator, or of processes that are lost."""
 
-    def __init__(self, source: Source, lines: list[str]) -> None:
-        self.source, self.lines = source, lines
-        self.world = 0
-        self.op, self.last, self.lost = "", -1, ""
-        self.counts: Counts = {}
+    op: str = ""
+    last: int = -1
+    lost: str = ""
+    counts: Counts = field(default_factory=dict)
 
-    def section(self, at: int, m: re.Match[str]) -> Iterator[Event]:
-        yield from self.behind()
-        self.op, self.counts, self.last, self.lost = "", {}, -1, ""
 
-    def group(self, at: int, m: re.Match[str]) -> Iterator[Event]:
-        self.world = max(self.world, whole(m["size"]))
-        yield from ()
-
-    def operation(self, at: int, m: re.Match[str]) -> Iterator[Event]:
-        yield from self.behind()
-        self.op, self.counts = m["op"], {}
-
-    def count(self, at: int, m: re.Match[str]) -> Iterator[Event]:
-        if self.op:
-            self.last = whole(m["last"] or "0")
-            self.counts[self.last] = (whole(m["ranks"]), [], at)
-        yield from ()
-
-    def losses(self, at: int, m: re.Match[str]) -> Iterator[Event]:
-        self.lost = "dead" if "dead" in m[0] else "missing"
-        yield from ()
-
-    def missing(self, at: int, m: re.Match[str]) -> Iterator[Event]:
+def _listed(source: Source, lines: list[str], at: int, m: re.Match[str], now: _Section) -> Iterator[Event]:
+    """A rank with its process, ranks that are missing, or a process that is lost."""
+    found = m.groupdict()
+    if "ranks" in found:
         ranks = [whole(n) for n in m["ranks"].split(",")[:MOST] if n.strip()]
-        yield _suspects(self.source, self.lines, at, ranks, "ras ranks missing")
-
-    def rank(self, at: int, m: re.Match[str]) -> Iterator[Event]:
-        rank = whole(m["rank"])
-        if rank >= MOST:
-            return
+        yield _suspects(source, lines, at, ranks, "ras ranks missing")
+    elif "gpu" in found:
+        fields: Details = {"host": m["host"], "pid": whole(m["pid"]), "gpu": whole(m["gpu"])}
+        if now.lost:
+            yield fact(source, lines, at, f"ras process {now.lost}", pid=whole(m["pid"]), fields=fields)
+    elif (rank := whole(m["rank"])) < MOST:
         if m["pid"]:
-            yield _process(self.source, self.lines, at, rank, whole(m["pid"]), m["host"])
-        last = whole(m["last"]) if m["last"] else 0 if m["none"] else self.last
-        if self.op and (m["last"] or m["none"]):  # the only rank with its count, which has no line of its own
-            self.counts.setdefault(last, (1, [], at))
-        if self.op and last in self.counts:
-            self.counts[last][1].append(rank)
-        elif not self.op and self.lost:
-            yield _suspects(self.source, self.lines, at, [rank], f"ras rank {self.lost}")
-
-    def process(self, at: int, m: re.Match[str]) -> Iterator[Event]:
-        if self.lost:
-            fields: Details = {"host": m["host"], "pid": whole(m["pid"]), "gpu": whole(m["gpu"])}
-            yield fact(self.source, self.lines, at, f"ras process {self.lost}", pid=whole(m["pid"]), fields=fields)
-
-    def behind(self) -> Iterable[Event]:
-        return _behind(self.source, self.lines, self.op, self.counts, self.world) if self.op else ()
+            yield _process(source, lines, at, rank, whole(m["pid"]), m["host"])
+        last = whole(m["last"]) if m["last"] else 0 if m["none"] else now.last
+        if now.op and (m["last"] or m["none"]):  # the only rank with its count, which has no line of its own
+            now.counts.setdefault(last, (1, [], at))
+        if now.op and last in now.counts:
+            now.counts[last][1].append(rank)
+        elif not now.op and now.lost:
+            yield _suspects(source, lines, at, [rank], f"ras rank {now.lost}")
 
 
 END = "#0-0 (0) END"
-_FORMS: dict[str, Callable[[_Text, int, re.Match[str]], Iterator[Event]]] = {
-    "comm": _Text.section,
-    "group": _Text.group,
-    "operation": _Text.operation,
-    "count": _Text.count,
-    "lost": _Text.losses,
-    "missing": _Text.missing,
-    "rank": _Text.rank,
-    "process": _Text.process,
-}
+FORMS = ("comm", "group", "operation", "count", "lost", "missing", "rank", "process")
 
 
 # ── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -124,7 +124,9 @@ def _row(record: Record, slurm: bool) -> Iterator[Row]:
     name = value.get("job") or value.get("name", "")
     m = _REGEXES["job"].match(name)
     reason = "" if value.get("reason") in ("None", None) else value["reason"]
-    if "(" in (words := value.get("state", "")):  # `failed (Result: oom-kill)`
+    if "(" in (
+        words := value.get("state", "")
+    ):  # `failed (Result: oom-kill) since Fri 2026-11-20 11:52:40 UTC; 3min ago`
         reason = f"{words.partition('(')[2].partition(')')[0]} {reason}".strip()
     code = _code(value.get("code", ""), value.get("signal", ""))
     state = _state(value.get("state", ""), code, reason, slurm)
@@ -133,8 +135,9 @@ def _row(record: Record, slurm: bool) -> Iterator[Row]:
     if state and (m or not (slurm and name)):
         line = next(record[key][1] for key in ("state", "code", "job", "name") if key in record)
         job, step = (m["job"], m["step"] or "") if m and slurm else (name, "")
+        end = value.get("end") or words.partition(" since ")[2].partition(";")[0]
         nodes = value.get("failed node") or value.get("nodes") or value.get("node", "")
-        yield Row(line, job, step, state, code, nodes, value.get("end", ""), reason)
+        yield Row(line, job, step, state, code, nodes, end, reason)
 
 
 def _state(text: str, code: str, reason: str, slurm: bool) -> str:

@@ -331,7 +331,7 @@ _SPEAKERS: Mapping[str, Speaker] = {
     "kernel": "kernel",
     "scheduler": "scheduler",
     "slurm": "scheduler",
-    "job-report": "scheduler",
+    **dict.fromkeys(("job-report", "unit-status"), "scheduler"),
     "kubernetes": "cluster",
     **dict.fromkeys((*_TOOLS.split(), "memory-snapshot", "apport", "environment", "stack"), _TOOL),
 }

@@ -45,7 +45,7 @@ REPORTS = ROOT / "tests" / "data" / "excerpts" / "reports.yaml"
 WINDOW = 12  # lines of one sample
 KINDS = (
     "console", "agent", "kernel", "error-file", "flight-recorder", "stack", "coredumpctl", "process-table",
-    "cgroup", "scheduler", "ray", "json-lines", "slurm", "job-report", "kubernetes", "gpu-report", "ras", "debug-server", "inspector",
+    "cgroup", "scheduler", "ray", "json-lines", "slurm", "job-report", "unit-status", "kubernetes", "gpu-report", "ras", "debug-server", "inspector",
     "abrt", "core-head",
 )  # fmt: skip
 
