@@ -1,4 +1,4 @@
-"""What debuggers print of a core, or of a process that they are attached to.
+"""Output of debuggers on a core, or on a process that they are attached to.
 
 Program terminated with signal SIGSEGV, Segmentation fault.                                  gdb: innermost first
 #0  0x00007f311055c67e in gather_row (table=0x0, row=3, dim=64) at kernels.cpp:11

@@ -1,4 +1,4 @@
-"""What schedulers report of jobs and nodes, in any shape: tables, `Key=Value` and `key: value`, JSON and YAML.
+"""Reports of schedulers on jobs and nodes, in any shape: tables, `Key=Value` and `key: value`, JSON and YAML.
 
 JobID|State|ExitCode|NodeList|End
 4711|OUT_OF_MEMORY|0:125|gn[1-2]|2026-11-20T11:52:40      the allocation: its state is that of the job
@@ -204,7 +204,7 @@ def _table(lines: Sequence[str], slurm: bool) -> Iterator[Record]:
 
 
 def _columns(header: str, below: str) -> Callable[[str], list[str]]:
-    """What splits the rows of a table into cells."""
+    """The function for the cells of a row."""
     if rule := [(m.start(), m.end()) for m in re.finditer("-+", below)] if below.startswith("---") else []:
         return lambda line: [line[start:end].strip() for start, end in rule]
     for mark in "|,;\t":
@@ -214,7 +214,7 @@ def _columns(header: str, below: str) -> Callable[[str], list[str]]:
 
 
 def _blocks(lines: Sequence[str], form: re.Pattern[str]) -> Iterator[Record]:
-    """The records of a text with keys: the first of them begins each record. What a line goes on with is indented."""
+    """The records of a text with keys: the first of them begins each record. Continuation lines are indented."""
     record: Record = {}
     first, last = "", ""
     for number, line in enumerate(lines):

@@ -39,11 +39,7 @@ def went_on(view: View) -> Iterator[Defeat]:
             continue
         anyone = claim.pattern.survivable in LIVED
         rank = None if anyone else _rank_that_continues(view.case, claim)
-        later = _sign_of_work(view.case, claim.event, rank)
-        if claim.pattern.survivable == "finished":  # its exit code is that of a failure, whatever it prints until then
-            bye = liveness.last_finish(view.case, claim.event.where.source)
-            well = bye is not None and liveness.surely_finished(bye) and all(map(view.case.unharmed, view.case.ends))
-            later = bye if well else None
+        later = (_end if claim.pattern.survivable == "finished" else _sign_of_work)(view.case, claim.event, rank)
         if claim.role == "symptom" and not anyone and later is not None and _is_too_near(later, claim.event):
             continue
         if later is not None and (rank is not None or anyone or not _ended_a_rank(view.case, claim.event)):
@@ -101,6 +97,13 @@ def _sign_of_work(case: Case, e: Event, rank: int | None) -> Event | None:
         if x.kind == "worked" and (_far_below(x, e) or _prints_such(case, e)):
             return x
     return _line_below(case, e, rank) if _is_tried_again(e) and case.unharmed(rank) else None
+
+
+def _end(case: Case, e: Event, _: int | None) -> Event | None:
+    """The end that its log reports, below a failure that shows in the exit code only."""
+    bye = liveness.last_finish(case, e.where.source)
+    well = bye is not None and liveness.surely_finished(bye) and all(map(case.unharmed, case.ends))
+    return bye if well else None
 
 
 def _line_below(case: Case, e: Event, rank: int | None) -> Event | None:
