@@ -1,11 +1,11 @@
 """An incident in the formats that people and programs read.
 
     render_html(incident)      -> one self-contained HTML file
-    render_markdown(incident)  -> text for a ticket, at most 60,000 characters; 3,000 with brief=True
+    render_markdown(incident)  -> text for a ticket, at most 60,000 characters; 2 kB with brief=True
     render_json(incident)      -> the fixed document
     render_terminal(incident)  -> the verdict at 80 columns
     render_verbose(incident)   -> how the verdict was reached
-    render_brief(incident)     -> the verdict as JSON of at most 8 KB
+    render_brief(incident)     -> the verdict as JSON of at most 2 kB
     render_ndjson(incident)    -> the events, one a line; Timesketch reads them
     render_csv(incident)       -> the same for spreadsheets and notebooks
     render_parquet(incident)   -> the same as bytes of Parquet

@@ -8,11 +8,9 @@ Any answer may quote a log; `answers.sealed` marks it for that.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from postmortem.errors import UsageError
@@ -23,7 +21,7 @@ from postmortem.fleet.mcp.roots import Roots
 from postmortem.input.names import printable
 from postmortem.privacy import Redactor
 from postmortem.report import text, view
-from postmortem.report.brief import render_brief
+from postmortem.report.brief import shortened
 from postmortem.report.events import SEVERITIES, Row
 from postmortem.system.arguments import moment
 from postmortem.workshop import catalogue
@@ -32,7 +30,7 @@ Arguments = Mapping[str, Any]
 ROWS = 40  # default number of rows; tools.yaml has it too
 SLACK = 0.001  # seconds to which times are printed
 AROUND, LINES_MOST = 5, 200
-LEAST = {"evidence": 5, "chain": 0, "missing": 3}  # rows of a brief's lists
+PROOFS, ROOM_OF_BRIEF = 5, 3000  # lines of proof in a brief, and its bytes
 WIDE = 400  # characters of a log line in an answer
 EXPLANATION = 10_000
 COMPARED = {"differences": 40, "lines": 16}  # rows of a comparison
@@ -67,27 +65,14 @@ def incidents(scope: Scope, asked: Arguments) -> Answer:
 
 def analyze(scope: Scope, asked: Arguments, case: Case) -> Answer:
     files = len(view.rows(case.document.get("sources")))
-    return {"brief": _brief(case), "read": {"events": len(case.rows), "files": files}}
+    return {"brief": shortened(case.document, PROOFS, ROOM_OF_BRIEF), "read": {"events": len(case.rows), "files": files}}
 
 
 def verdict(scope: Scope, asked: Arguments) -> Answer:
     path = scope.roots.find(asked["path"])
     if path.is_dir():
         raise UsageError(f"{asked['path']} is a folder", "ask `analyze` to read its logs")
-    return {"brief": _brief(SimpleNamespace(document=listing.document(path), timeline=None))}
-
-
-def _brief(incident: view.Incident) -> Answer:
-    """Return the brief with its strongest lines, and without the chain, which repeats them: half of its bytes."""
-    brief: Answer = json.loads(render_brief(incident))
-    more = brief.pop("more", {})
-    for name, most in LEAST.items():
-        rows = brief.get(name, [])
-        if left := max(0, len(rows) - most) + more.get(name, 0):
-            more[name] = left
-        if rows:
-            brief[name] = rows[:most]
-    return {name: value for name, value in {**brief, "more": more}.items() if value not in ([], {})}
+    return {"brief": shortened(listing.document(path), PROOFS, ROOM_OF_BRIEF)}
 
 
 def details(scope: Scope, asked: Arguments, case: Case) -> Answer:
@@ -104,12 +89,23 @@ def _table(case: Case, name: str) -> list[Any]:
     if name == "skipped":
         return list(document["ledger"]["skipped"])
     if name == "chain":  # with addresses in place of numbers
-        return list(json.loads(render_brief(case)).get("chain", ()))
+        return [_step(step) for step in view.steps(document)]
     if name == "evidence":  # `lines` gives the lines around it
         context = {"context", "context_before"}
         return [{k: v for k, v in row.items() if k not in context} for row in document["verdict"]["evidence"]]
     found = document[name]
     return list(found) if isinstance(found, list | tuple) else [found]
+
+
+def _step(step: view.Step) -> Answer:
+    found = {
+        "role": step.role,
+        "who": step.who,
+        "pattern": step.pattern,
+        "because": text.sentence(step.because, WIDE),
+        "evidence": [proof.address for proof in step.proofs[:2]],
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 def timeline(scope: Scope, asked: Arguments, case: Case) -> Answer:

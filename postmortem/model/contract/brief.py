@@ -1,10 +1,10 @@
-"""`--format json --brief`: the verdict in at most 8 KB."""
+"""`--format json --brief`: the verdict in at most 2 kB."""
 
 from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
-from postmortem.model import Confidence, Outcome, Role
+from postmortem.model import Confidence, Outcome
 from postmortem.model.contract.words import Category, Count, Time
 
 SCHEMA: Literal["postmortem/brief/1"] = "postmortem/brief/1"
@@ -42,21 +42,6 @@ class Proof(TypedDict):
     """Id of the pattern that matched"""
 
 
-class Link(TypedDict):
-    """One link of the causal chain; an empty field is absent."""
-
-    role: Role
-    """The root is a `cause`; a consequence is a `symptom`"""
-    who: NotRequired[str]
-    """For people: `rank 3 on node-b`"""
-    pattern: str
-    """Id of the pattern"""
-    because: NotRequired[str]
-    """A sentence, shortened"""
-    evidence: NotRequired[list[str]]
-    """`path:line` of at most two lines"""
-
-
 class Wanted(TypedDict):
     """Evidence that would decide between the readings that remain."""
 
@@ -67,14 +52,14 @@ class Wanted(TypedDict):
 
 
 class More(TypedDict):
-    """How many items of a list were left out to stay within 8 KB; a list that is whole is absent."""
+    """How many items of a list were left out to keep it short; a list that is whole is absent."""
 
     because: NotRequired[Count]
     """Of `because`"""
     evidence: NotRequired[Count]
     """Of `evidence`"""
-    chain: NotRequired[Count]
-    """Of `chain`"""
+    actions: NotRequired[Count]
+    """Of `actions`"""
     missing: NotRequired[Count]
     """Of `missing`"""
     ranks: NotRequired[Count]
@@ -113,13 +98,11 @@ class Brief(TypedDict):
     attempts: NotRequired[list[str]]
     """A sentence for each of the last attempts, where there were several"""
     because: NotRequired[list[str]]
-    """The reasons, most telling first"""
+    """At most three reasons, most telling first"""
     actions: NotRequired[list[str]]
-    """Next steps, most urgent first"""
+    """At most three next steps, most urgent first"""
     evidence: NotRequired[list[Proof]]
-    """Lines of proof, strongest first"""
-    chain: NotRequired[list[Link]]
-    """The root and its consequences"""
+    """The strongest line of proof"""
     missing: NotRequired[list[Wanted]]
     """Evidence to get next"""
     cause: NotRequired[str]
