@@ -61,7 +61,7 @@ class Action:
 
     kind: str
     text: str
-    unless: str = ""  # a word of AT_HAND or CULPRITS: left out where that holds
+    unless: str = ""  # a word of AT_HAND, CULPRITS or PLACES: left out where that holds
     at: str = ""  # in place of `text` where the line of code is known, which is put in for {code}
 
 

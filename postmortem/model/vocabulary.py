@@ -85,6 +85,7 @@ ACTIONS = (
 CLOCK_STATES = ("aligned", "weak", "refused")
 AT_HAND = ("stacks", "recorder", "kernel-log")  # evidence that an action may ask for
 CULPRITS = ("one-rank", "several-ranks")  # how many ranks an action does not fit; one or none
+PLACES = ("entered", "missing")  # where all culprits were in the collective of the verdict
 
 WINDOW = "the time window"  # in place of a path in the ledger: `--since` and `--until` left nothing to read
 

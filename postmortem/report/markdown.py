@@ -34,7 +34,7 @@ SECTIONS = (
 )  # fmt: skip
 END = "\0"  # of a part in the template; `text` writes it out in any other place
 LIMIT = 60_000
-BRIEF = 3_000  # the part of a message that a chat shows
+BRIEF = 2_000  # the part of a message that a chat shows
 _ESCAPED = str.maketrans(
     {char: f"\\{char}" for char in "\\`*_[]{}|~"}
     | {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "$": "&#36;", "#": "&#35;"}
@@ -94,7 +94,8 @@ def _shortened(document: view.Document, name: str) -> list[str]:
 def templates() -> Environment:
     """Return the environment of Markdown templates, in which filters and not autoescape make a text inert."""
     made = environment().overlay(autoescape=False, finalize=view.known)
-    made.filters |= {"prose": prose, "code": code, "closed": _closed, "fenced": fenced, "numbered": _numbered}
+    made.filters |= {"prose": prose, "code": code, "closed": _closed, "fenced": fenced, "numbered": _numbered, "cited": _cited}
+    made.tests["in_doubt"] = _in_doubt
     made.globals |= {"causes": causes, "groups": groups, "end": END}
     return made
 
@@ -158,10 +159,24 @@ def _closed(words: object) -> str:
     return f"{prose(words).rstrip('.')}."
 
 
-def _numbered(proof: view.Proof) -> list[str]:
-    """Return the lines of an excerpt behind their numbers."""
-    wide = max((len(str(line.number)) for line in proof.lines if line.number is not None), default=0)
+def _numbered(proof: view.Proof, around: int = 2) -> list[str]:
+    """Return the decisive line and those `around` it behind their numbers."""
+    at = next((n for n, line in enumerate(proof.lines) if line.decisive), 0)
+    shown = proof.lines[max(at - around, 0) : at + around + 1]
+    wide = max((len(str(line.number)) for line in shown if line.number is not None), default=0)
     return [
-        f"{'>' if line.decisive else ' '} {view.known(line.number):>{wide}} | {text.line(line.text)}"
-        for line in proof.lines
+        f"{'>' if line.decisive else ' '} {view.known(line.number):>{wide}} | {text.line(line.text)}" for line in shown
+    ]
+
+
+def _in_doubt(clock: view.Document) -> bool:
+    """Whether a clock's times were corrected by seconds, may be wrong by seconds, or are of no use."""
+    corrected = clock.get("kind") != "boot" and abs(text.finite(clock.get("offset_s"))) >= 1
+    return corrected or clock.get("state") == "refused" or text.finite(clock.get("uncertainty_s")) >= 1
+
+
+def _cited(proofs: Iterable[view.Proof]) -> list[str]:
+    """Return the address, the time and the text of each line."""
+    return [
+        "  ".join(filter(None, (text.line(p.address, 200), p.moment, text.line(p.text.strip(), 300)))) for p in proofs
     ]

@@ -217,7 +217,7 @@ def _seconds(value: object) -> str:
 def numbers(document: view.Document) -> list[str]:
     """Return who waits for whom, the ranks that are slow, and the memory of an OOM, each in a sentence."""
     found = view.part(document, "quantities")
-    waits = view.known(view.part(document, "hang").get("text"))
+    waits = "" if collective(document) else view.known(view.part(document, "hang").get("text"))
     slow = [view.known(row.get("text")) for row in view.rows(view.part(found, "pace").get("stragglers"))]
     full = [f"{bar.label}: {bar.number} ({bar.at})." for bar in bars.memory(document)[:1]]
     return [sentence for sentence in (waits, *slow, *full) if sentence]

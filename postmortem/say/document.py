@@ -20,7 +20,7 @@ from postmortem.diagnose.wording import BROAD, INHERITED, capital, iso, sentence
 from postmortem.model import Confidence, Event, Source
 from postmortem.model.contract import incident as contract
 from postmortem.model.contract import verdict
-from postmortem.model.vocabulary import AT_HAND, CULPRITS, OF_PEERS
+from postmortem.model.vocabulary import AT_HAND, CULPRITS, OF_PEERS, PLACES
 from postmortem.privacy import cut
 from postmortem.say import accounts, hang, headline, hint, missing, quantities, reasons
 from postmortem.say.evidence import Evidence, own_frame
@@ -173,6 +173,9 @@ def _actions(seen: Seen, root: Claim) -> Iterator[verdict.Action]:
     `fix-code` needs code that is known to be at fault: no hypothesis, and no hang without a code line."""
     n, code = len(seen.ranks) if seen.case.registry.world != 1 else 0, _code(root)
     others = CULPRITS if not n else (CULPRITS[n > 1],)  # no comparison with ranks that are not known
+    if seen.ranks and seen.stuck is not None:
+        at = {"entered": seen.stuck["entered"], "missing": seen.stuck["missing"]}
+        others += tuple(place for place in PLACES if set(seen.ranks) <= set(at[place]))
     open_ = seen.confidence == "hypothesis" or (seen.category == "hang" and code is None)
     for a in root.pattern.actions:
         if a.unless not in others and not (a.unless in AT_HAND and seen.case.at_hand(a.unless)):

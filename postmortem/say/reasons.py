@@ -9,13 +9,14 @@ from postmortem.diagnose.choose import tier
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.explain import declared
 from postmortem.diagnose.solution import Solution
-from postmortem.diagnose.wording import capital, ranks_text, sentence
+from postmortem.diagnose.wording import capital, listed, ranks_text, sentence
 from postmortem.formats.lineform import gist
 from postmortem.library.titles import inside
 from postmortem.model import Pattern
 from postmortem.model.contract.incident import Alternative
 from postmortem.privacy import cut
 from postmortem.say import accounts, headline
+from postmortem.say.evidence import own_frame
 
 NAMED = 4  # culprits with their ends
 GUESS = "Whether it belongs to this job is a guess: it has no date and no job id, and no line of a rank confirms it."
@@ -42,7 +43,15 @@ def because(solution: Solution, proof: str) -> list[str]:
         *_joins(solution, root),
         *_effects(solution, root),
     ]
-    return _distinct(found, headline.headline(solution)) or [f"{proof}: {inside(root.pattern.title)}."]
+    return _distinct(found, headline.headline(solution)) or [_only(root, proof)]
+
+
+def _only(root: Claim, proof: str) -> str:
+    """The reason where the headline has all others: the lines that were compared, or what the line is."""
+    places = list(dict.fromkeys(str(own_frame(e).where) for e in root.events))[:NAMED]
+    if root.pattern.derived and len(places) > 1:
+        return f"It follows from a comparison of {listed(places)}."
+    return f"{proof}: {inside(root.pattern.title)}."
 
 
 def _distinct(found: Sequence[str], sentence: str) -> list[str]:

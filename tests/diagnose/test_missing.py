@@ -72,7 +72,7 @@ def test_a_stack_that_is_here_is_not_requested() -> None:
     others = [stack(r, collective="all_reduce") for r in (0, 2)]
     others.append(event(kind="line", rank=1))
     asked_for = [i["what"] for i in asked("hang", *others, named=(1,), ranks=(0, 1, 2))]
-    assert asked_for == ["flight-recorder dumps of all ranks", "stacks of rank 1 while they hang"]
+    assert asked_for == ["flight-recorder dumps of all ranks", "stacks of rank 1 during the hang"]
     assert wanted("hang", *others, stack(1), named=(1,), ranks=(0, 1, 2)) == []
     # a guard dumped one process, and no line names it: it is not all four
     (_, item) = asked("hang", stack(None), ranks=(0, 1, 2, 3))

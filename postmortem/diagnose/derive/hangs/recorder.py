@@ -224,8 +224,9 @@ def _left_in(group: _Group) -> Reading | None:
     if not inside or 2 * len(inside) > len(group.last) or len(inside) + len(gone) < len(group.last):
         return None
     verb = "was" if len(inside) == 1 else "were"
+    others = ranks_text(gone) if len(gone) < 4 else "the others"
     wait = f"{verb} still in collective {number} of group {group.key}"
-    because = f"{ranks_text(inside)} {wait}, which the others completed"
+    because = f"{ranks_text(inside)}, unlike {others}, {wait}"
     return group.reading("recorder-rank-behind", inside, because)
 
 
