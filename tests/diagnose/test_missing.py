@@ -76,7 +76,7 @@ def test_a_stack_that_is_here_is_not_requested() -> None:
     assert wanted("hang", *others, stack(1), named=(1,), ranks=(0, 1, 2)) == []
     # a guard dumped one process, and no line names it: it is not all four
     (_, item) = asked("hang", stack(None), ranks=(0, 1, 2, 3))
-    assert item["what"] == "stacks of the other ranks while they hang"
+    assert item["what"] == "stacks of the other ranks during the hang"
     assert wanted("hang", *(stack(None) for _ in range(4)), ranks=(0, 1, 2, 3))[1:] == []
 
 
