@@ -128,7 +128,7 @@ def test_a_line_without_a_usable_time_is_an_interval_and_no_diamond() -> None:
     assert "about 21:13 UTC ± 60 s, fatal: Killed process 9" in unsure
     assert 'class="zero"' not in unsure and ">about 21:13</text>" in unsure
     page = report.render_html(Case(case.document, framed(rows)))
-    assert "<dd>2026-11-20, about 21:13 UTC</dd>" in page
+    assert "about 21:13 UTC" in page.partition("<main>")[2]
 
 
 def test_one_stray_stamp_does_not_stretch_the_axis_and_is_named() -> None:

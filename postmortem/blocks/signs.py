@@ -1,4 +1,4 @@
-"""Signs in an ordinary line: work that gets on, a result, an answer, a complaint, a completion.
+"""Signs in an ordinary line: work that advances, a result, an answer, a complaint, a completion.
 
     iter 30/1000  loss 0.52                      a count, `it` of 1000 is 30; work where it grows
     INFO: 10.0.0.8:44 - "POST /v1/completions HTTP/1.1" 200 OK          an answer

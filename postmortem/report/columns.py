@@ -164,6 +164,7 @@ def _encoded(document: view.Document, counts: Sequence[tuple[LaneKey, int]], eve
         "sources": list(sources),
         "families": list(families),
         **_lanes(document, counts),
+        "nameless": lanes.nameless(document, events),
         **_moments(document, events, base),
         **columns,
         "numbers": [",".join(column) for places in numbers for column in places],

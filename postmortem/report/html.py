@@ -25,13 +25,13 @@ from postmortem.system.process import uncollected
 if TYPE_CHECKING:
     from jinja2 import Template
 
-MAX_SOURCES = 300
+MAX_SOURCES = 200
 MAX_PROOFS = 60
 MAX_GROUPS = 200
 CLOCKS = 4  # outside of a fold whatever their state
 # a document with more rows of ranks, files and clocks is embedded with the first of each; the page shows no process
-EMBEDDED_ROWS = 3000
-SHOWN = {"ranks": (500, "rank"), "sources": (300, "file"), "clocks": (200, "clock")}
+EMBEDDED_ROWS = 2000
+SHOWN = {"ranks": (500, "rank"), "sources": (200, "file"), "clocks": (200, "clock")}
 EMBEDDED = SHOWN | {"processes": (200, "process row")}
 EMBEDDED_SOURCES = 8  # of each clock
 

@@ -227,7 +227,8 @@ def _lanes(
     members: dict[Key, list[Row]] = {}
     for source, rows in found.items():
         members.setdefault(named(*source), []).extend(rows)
-    lanes = [_lane(key, rows, state, hatched, _marks(rows, span, decisive)) for key, rows in members.items()]
+    other = nameless(document, (row for rows in members.values() for row in rows))
+    lanes = [_lane(key, rows, state, hatched, _marks(rows, span, decisive), other) for key, rows in members.items()]
     return sorted(lanes, key=_order)
 
 
@@ -236,11 +237,11 @@ def _order(lane: Lane) -> tuple[str, bool, int, str]:
     return (lane.host, not lane.is_host, int(digits[0][:12]) if digits else 0, lane.label)
 
 
-def _lane(key: Key, rows: list[Row], state: Mapping[Any, str], refused: set[str], marks: list[Mark]) -> Lane:
+def _lane(key: Key, rows: list[Row], state: Mapping[Any, str], refused: set[str], marks: list[Mark], other: str) -> Lane:
     ranks = sorted({row.rank for row in rows if row.rank is not None})
     hosts = sorted({row.host for row in rows})
     where = hosts[0] if len(hosts) == 1 else key[0]
-    label = text.ranks(ranks, view.SPANS) if ranks else where or ("all hosts" if len(hosts) > 1 else "launcher")
+    label = text.ranks(ranks, view.SPANS) if ranks else where or ("all hosts" if len(hosts) > 1 else other)
     states = {state.get(rank, "unknown") for rank in ranks}
     return Lane(
         label=label,
@@ -253,6 +254,13 @@ def _lane(key: Key, rows: list[Row], state: Mapping[Any, str], refused: set[str]
         first=min(row.time for row in rows),
         last=max(row.time for row in rows),
     )
+
+
+def nameless(document: view.Document, rows: Iterable[Row]) -> str:
+    """Return the label of the events of no rank and no host: the launcher's, where lines of it are among them."""
+    agents = {source.get("path") for source in view.rows(document.get("sources")) if source.get("kind") == "agent"}
+    own = (row for row in rows if row.rank is None and not row.host)
+    return "launcher" if any(r.source in agents or r.pattern.startswith("launcher-") for r in own) else "no rank"
 
 
 def _oddness(state: str) -> int:

@@ -99,9 +99,11 @@ def span(document: view.Document) -> str:
     days = [(day, time.partition(".")[0]) for day, time in sorted(times) if time]
     if not days:
         return ""
+    if len({day for day, _ in days}) == 1 and days[0][0] in view.lead(document)[0]:  # the title has the date
+        days = [("", time) for _, time in days]
     (first, begin), (last, end) = days[0], days[-1]
     if not (lives and lives[0].get("begin")):
-        return f"until {last} {end} UTC".strip()
+        return " ".join(filter(None, ("until", last, end, "UTC")))
     until = f" to {end}" if last == first else f" to {last} {end}"
     return f"{first} {begin}{until if (first, begin) != (last, end) else ''} UTC".strip()
 

@@ -39,7 +39,7 @@ def draw(picture: lanes.Picture) -> str:
             step=step,
             bottom=top + step * len(picture.lanes),
             description=_safe(_described(picture)),
-            day=_safe(text.day(picture.start)),
+            day=_safe(day) if (day := text.day(picture.start)) != text.day(picture.end) else "",
             ticks=_ticks(picture),
             zero=_zero(picture),
             lanes=[_lane(picture, lane, top + step * place, step) for place, lane in enumerate(picture.lanes)],

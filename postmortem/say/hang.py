@@ -161,4 +161,6 @@ def _sentence(stuck: verdict.Collective, places: Mapping[int, str]) -> str:
     for call, _ in calls.most_common(PARTS):
         ranks = sorted(int(r) for r, own in stuck["elsewhere"].items() if own == call)
         parts.append(f"{ranks_text(ranks)} {'is' if len(ranks) == 1 else 'are'} in {call}")
+    if limit := stuck["timeout_s"]:
+        parts.append(f"the wait timed out after {limit:g} s")
     return capital("; ".join(parts)) + "." if parts else f"Ranks wait in {op}{group}."

@@ -186,7 +186,7 @@ def why_not(root: Claim, c: Claim) -> str | None:
         return f"it came {order.later(root, c)}"
     if tier(root) < tier(c):
         same = c.event.where == root.event.where  # one line, read in two ways
-        return f"{c.event.where} {_kind(c)}" + ("" if same else f"; {root.event.where} {_kind(root)}")
+        return f"{c.event.where} {_kind(c)}" + ("" if same or tier(root) > 1 else f"; {root.event.where} {_kind(root)}")
     return "which came first is not determined" if c.first and root.at is not None else None
 
 

@@ -76,8 +76,8 @@ export function controls(head, on) {
     make("form", { method: "dialog" }, make("button", {}, "Close")),
   );
   // few lanes need no tools: these fold away, and open with the first key or filter
-  parts.tools = make("details", { className: "tl-tools", open: head.lanes.length >= FEW }, make("summary", {}, "Zoom and filter"), moves, filters);
-  parts.root = make("div", { className: "tl" }, parts.tools, parts.stage, parts.window, parts.hint, parts.chosen, parts.table, parts.help);
+  parts.tools = make("details", { className: "tl-tools", open: head.lanes.length >= FEW }, make("summary", {}, "Zoom and filter"), moves, filters, parts.hint);
+  parts.root = make("div", { className: "tl" }, parts.tools, parts.stage, parts.window, parts.chosen, parts.table, parts.help);
   return parts;
 }
 

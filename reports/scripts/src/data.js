@@ -92,9 +92,14 @@ export class Events {
     return this.line[i] ? `${path}:${this.line[i]}` : path;
   }
 
+  /** The name of a host's row; ranks whose host no line names have none. */
+  host(row) {
+    return this.head.hosts[row.host] || (this.lanes[row.from].rank === null ? this.head.nameless : "ranks");
+  }
+
   who(i) {
     const { host, rank } = this.lanes[this.lane[i]];
     const name = this.head.hosts[host];
-    return rank === null ? name || "launcher" : `rank ${rank}${name ? ` on ${name}` : ""}`;
+    return rank === null ? name || this.head.nameless : `rank ${rank}${name ? ` on ${name}` : ""}`;
   }
 }

@@ -134,7 +134,8 @@ export class Picture {
     }
     context.textAlign = "left";
     const narrow = area.from < 120;
-    this.label(`UTC ${day(base + view.start).slice(narrow ? -5 : 0)}`, 4, height - FOOT / 2, colours.quiet, area.from - 8);
+    const [first, last] = [view.start, view.start + view.span].map((moment) => day(base + moment).slice(narrow ? -5 : 0));
+    this.label(first === last ? "UTC" : `UTC ${first}`, 4, height - FOOT / 2, colours.quiet, area.from - 8);
     if (zero !== null) this.label(narrow ? "offset" : "from the decisive line", 4, HEAD - 12, colours.quiet, area.from - 8);
   }
 
@@ -178,7 +179,7 @@ export class Picture {
     this.image = shade(events, mask, part, view, wide, this.tones(), paler, this.image);
     context.imageSmoothingEnabled = false;
     context.drawImage(this.image, area.from, body, wide, part.length * step);
-    const name = (row) => (row.head || !row.lonely ? events.head.hosts[row.host] || "launcher" : `rank ${events.lanes[row.from].rank}`);
+    const name = (row) => (row.head || !row.lonely ? events.host(row) : `rank ${events.lanes[row.from].rank}`);
     const blamed = (row) => { for (let lane = row.from; lane < row.to; lane++) if (events.lanes[lane].state === "cause") return true; return false; };
     const named = part.map((row, k) => ({ row, k, worth: pins + top + k === at ? 3 : blamed(row) ? 2 : 1 })).sort((a, b) => b.worth - a.worth || a.k - b.k);
     const taken = [];
@@ -236,7 +237,7 @@ export class Picture {
 
   name(row, lane, middle, area) {
     const { context, colours, events } = this;
-    const host = events.head.hosts[row.host] || "launcher";
+    const host = events.host(row);
     if (row.head) {
       context.font = "600 11px system-ui, sans-serif";
       this.label(`${row.lonely ? "" : row.unfolded ? "\u25be " : "\u25b8 "}${host}`, 4, middle, colours.ink, area.from - 12);
@@ -245,7 +246,7 @@ export class Picture {
     }
     const tone = lane.state === "cause" || lane.state === "silent" ? colours[lane.state] : colours.ink;
     const place = row.lonely && events.head.hosts[row.host] ? ` on ${host}` : "";
-    this.label(`${GLYPHS[lane.state] ?? GLYPHS.unknown} ${lane.rank === null ? "launcher" : `rank ${lane.rank}`}${place}`, 16, middle, tone, area.from - 24);
+    this.label(`${GLYPHS[lane.state] ?? GLYPHS.unknown} ${lane.rank === null ? host : `rank ${lane.rank}`}${place}`, 16, middle, tone, area.from - 24);
   }
 
   /** From the first line of a rank to its last; dots where it says nothing any more. */

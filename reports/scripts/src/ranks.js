@@ -3,6 +3,7 @@ import { spans } from "./filter.js";
 import { make } from "./page.js";
 
 const PART = 100; // rows that are made at once
+const FEW = 8; // ranks
 const COLUMNS = [
   ["ranks", (rank) => rank.rank], ["state", (rank) => rank.state], ["host", (rank) => rank.host], ["exit", (rank) => rank.exit],
   ["last step", (rank) => rank.last_step], ["last collective", (rank) => rank.last_collective], ["why", (rank) => rank.why],
@@ -92,5 +93,6 @@ export function ranks() {
   const [place, table] = ["rank-tools", "rank-groups"].map((id) => document.getElementById(id));
   if (!place || table.tBodies[0].rows.length < 2) return;
   const list = JSON.parse(document.getElementById("postmortem-incident").textContent).ranks;
-  new Ranks(place, table, Array.isArray(list) ? list.filter((one) => one && typeof one === "object") : []);
+  if (!Array.isArray(list) || list.length < FEW) return; // each is in sight
+  new Ranks(place, table, list.filter((one) => one && typeof one === "object"));
 }

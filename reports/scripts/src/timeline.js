@@ -290,9 +290,8 @@ export class Timeline {
     this.reach();
     state.chosen = -1;
     const row = state.rows[state.at];
-    const { hosts } = this.events.head;
     const lane = this.events.lanes[row.from];
-    const name = row.head ? hosts[row.host] || "launcher" : `rank ${lane.rank}, ${lane.state}`;
+    const name = row.head ? this.events.host(row) : `rank ${lane.rank}, ${lane.state}`;
     this.parts.canvas.setAttribute("aria-label", `Timeline, lane ${state.at + 1} of ${state.rows.length}: ${name}`);
     chosen(this.parts, this.events, -1);
     this.changed();
