@@ -30,9 +30,9 @@ MAX_PROOFS = 60
 MAX_GROUPS = 200
 CLOCKS = 4  # outside of a fold whatever their state
 # a document with more rows of ranks, files and clocks is embedded with the first of each; the page shows no process
-EMBEDDED_ROWS = 2000
+EMBEDDED_ROWS = 3000
 SHOWN = {"ranks": (500, "rank"), "sources": (200, "file"), "clocks": (200, "clock")}
-EMBEDDED = SHOWN | {"processes": (200, "process row")}
+EMBEDDED = SHOWN | {"processes": (60, "process row"), "findings": (60, "finding")}
 EMBEDDED_SOURCES = 8  # of each clock
 
 
@@ -171,7 +171,7 @@ def fitting(document: view.Document) -> dict[str, Any]:
     found = {name: view.rows(document.get(name)) for name in EMBEDDED}
     many = sum(len(found[name]) for name in SHOWN) > EMBEDDED_ROWS
     cut = {name: len(rows) for name, rows in found.items() if len(rows) > EMBEDDED[name][0]}
-    short, cut = dict(document), {name: n for name, n in cut.items() if many or name not in SHOWN}
+    short, cut = dict(document), {name: n for name, n in cut.items() if many or name not in ("ranks", "clocks")}
     if cut:
         short["cut"] = cut
     if "ranks" in cut:

@@ -146,7 +146,7 @@ def attempts(document: view.Document) -> list[Attempt]:
 
 
 def _attempt(row: dict[str, Any]) -> Attempt:
-    category = view.known(row.get("category"))
+    category, ended = view.known(row.get("category")), view.known(row.get("ended"))
     # to the second: the begin of an attempt is not known better
     begin, end = (text.day_and_time(row.get(name))[1].partition(".")[0] for name in ("begin", "end"))
     return Attempt(
@@ -155,7 +155,7 @@ def _attempt(row: dict[str, Any]) -> Attempt:
         end=end,
         category=labels.CATEGORIES.get(category, category),
         why=view.known(row.get("why")) if row.get("outcome") != "healthy" else "",
-        ended=view.known(row.get("ended")),
+        ended="" if ended.removeprefix("the others ") in view.known(row.get("why")) else ended,
     )
 
 
