@@ -1,7 +1,7 @@
 """The usual causes of the verdict, for a page, a terminal and a chat.
 
 1. likely: The host ran out of memory, and the kernel killed the process
-   for: one rank alone ended this way (agent.err:41)        check: dmesg -T | grep -iE 'killed process|out of memory'
+   For: one rank alone ended this way (agent.err:41)        check: dmesg -T | grep -iE 'killed process|out of memory'
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Usual:
     @property
     def line(self) -> str:
         """Its name, and why it is in this place."""
-        signs = (f"for: {self.for_}" if self.for_ else "", f"against: {self.against}" if self.against else "")
+        signs = (f"For: {self.for_}" if self.for_ else "", f"Against: {self.against}" if self.against else "")
         return ". ".join(filter(None, (f"{self.title} ({self.likelihood})", *signs)))
 
 

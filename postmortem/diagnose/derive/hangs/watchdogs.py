@@ -172,7 +172,7 @@ def differ(table: Table) -> Claim | None:
 def _differing(table: Table, group: Group, works: dict[tuple[int, str, str], list[int]]) -> Claim | None:
     places = [
         f"{ranks_text(ranks)} waited in {op or 'work'}{f' {seq}' if seq else ''}"
-        + (f" ({numel} elements)" if numel else "")
+        + (f" ({numel} element{'s' * (numel != '1')})" if numel else "")
         for (seq, op, numel), ranks in sorted(works.items())
     ]
     because = "; ".join(places) + group.named
