@@ -69,7 +69,10 @@ def test_the_schema_has_the_words_of_the_vocabularies() -> None:
     words |= {"category": (*v.CATEGORIES, None), "bears_out": v.CATEGORIES, "stands_for": v.CATEGORIES}
     assert {name: tuple(found[name]) for name in words} == words
     action = keys()["actions"]["items"]["properties"]
-    assert (tuple(action["kind"]["enum"]), tuple(action["unless"]["enum"])) == (v.ACTIONS, (*v.AT_HAND, *v.CULPRITS, *v.PLACES))
+    assert (tuple(action["kind"]["enum"]), tuple(action["unless"]["enum"])) == (
+        v.ACTIONS,
+        (*v.AT_HAND, *v.CULPRITS, *v.PLACES),
+    )
 
 
 # edges from a pattern that is no cause to a cause: the fault handler's `Aborted` is the end of the exception above it

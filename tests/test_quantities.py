@@ -96,7 +96,9 @@ def test_the_odd_rank_is_the_first_row_of_a_hang() -> None:
     first, *others = hang["rows"]
     assert first["ranks"] == [1] and first["cells"][0]["place"] == "missing"
     assert sorted(rank for row in others for rank in row["ranks"]) == [0, 2]
-    assert hang["text"].startswith("Ranks 0 and 2 wait in all_reduce #23 of the default group; rank 1 did not enter it;")
+    assert hang["text"].startswith(
+        "Ranks 0 and 2 wait in all_reduce #23 of the default group; rank 1 did not enter it;"
+    )
 
 
 def test_thousand_ranks_are_few_rows(tmp_path: Path) -> None:

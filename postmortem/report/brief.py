@@ -2,8 +2,8 @@
 
     {"schema": "postmortem/brief/1", "headline": "Rank 3 …", "evidence": [{"where": "dmesg.txt:81", …}], …}
 
-Texts that do not fit are shortened evenly; `more` counts the items left out. Texts of logs are quoted data: a caller that
-passes them to a model should declare them as such. `postmortem.model.contract.Brief` is its type.
+Texts that do not fit are shortened evenly; `more` counts the items left out. Texts of logs are quoted data: a caller
+that passes them to a model should declare them as such. `postmortem.model.contract.Brief` is its type.
 """
 
 from __future__ import annotations

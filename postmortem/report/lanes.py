@@ -237,7 +237,9 @@ def _order(lane: Lane) -> tuple[str, bool, int, str]:
     return (lane.host, not lane.is_host, int(digits[0][:12]) if digits else 0, lane.label)
 
 
-def _lane(key: Key, rows: list[Row], state: Mapping[Any, str], refused: set[str], marks: list[Mark], other: str) -> Lane:
+def _lane(
+    key: Key, rows: list[Row], state: Mapping[Any, str], refused: set[str], marks: list[Mark], other: str
+) -> Lane:
     ranks = sorted({row.rank for row in rows if row.rank is not None})
     hosts = sorted({row.host for row in rows})
     where = hosts[0] if len(hosts) == 1 else key[0]

@@ -94,7 +94,14 @@ def _shortened(document: view.Document, name: str) -> list[str]:
 def templates() -> Environment:
     """Return the environment of Markdown templates, in which filters and not autoescape make a text inert."""
     made = environment().overlay(autoescape=False, finalize=view.known)
-    made.filters |= {"prose": prose, "code": code, "closed": _closed, "fenced": fenced, "numbered": _numbered, "cited": _cited}
+    made.filters |= {
+        "prose": prose,
+        "code": code,
+        "closed": _closed,
+        "fenced": fenced,
+        "numbered": _numbered,
+        "cited": _cited,
+    }
     made.tests["in_doubt"] = _in_doubt
     made.globals |= {"causes": causes, "groups": groups, "end": END}
     return made

@@ -172,7 +172,7 @@ def _actions(seen: Seen, root: Claim) -> Iterator[verdict.Action]:
     """The next steps, without requests for evidence that is here, and those for one rank where several are at fault.
     `fix-code` needs code that is known to be at fault: no hypothesis, and no hang without a code line."""
     n, code = len(seen.ranks) if seen.case.registry.world != 1 else 0, _code(root)
-    others = CULPRITS if not n else (CULPRITS[n > 1],)  # no comparison with ranks that are not known
+    others: tuple[str, ...] = CULPRITS if not n else (CULPRITS[n > 1],)  # no comparison with ranks that are not known
     if seen.ranks and seen.stuck is not None:
         at = {"entered": seen.stuck["entered"], "missing": seen.stuck["missing"]}
         others += tuple(place for place in PLACES if set(seen.ranks) <= set(at[place]))

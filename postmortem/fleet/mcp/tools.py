@@ -30,7 +30,7 @@ Arguments = Mapping[str, Any]
 ROWS = 40  # default number of rows; tools.yaml has it too
 SLACK = 0.001  # seconds to which times are printed
 AROUND, LINES_MOST = 5, 200
-PROOFS, ROOM_OF_BRIEF = 5, 3000  # lines of proof in a brief, and its bytes
+PROOFS, BYTES = 5, 3000  # lines of proof in a brief, and its bytes
 WIDE = 400  # characters of a log line in an answer
 EXPLANATION = 10_000
 COMPARED = {"differences": 40, "lines": 16}  # rows of a comparison
@@ -65,14 +65,14 @@ def incidents(scope: Scope, asked: Arguments) -> Answer:
 
 def analyze(scope: Scope, asked: Arguments, case: Case) -> Answer:
     files = len(view.rows(case.document.get("sources")))
-    return {"brief": shortened(case.document, PROOFS, ROOM_OF_BRIEF), "read": {"events": len(case.rows), "files": files}}
+    return {"brief": shortened(case.document, PROOFS, BYTES), "read": {"events": len(case.rows), "files": files}}
 
 
 def verdict(scope: Scope, asked: Arguments) -> Answer:
     path = scope.roots.find(asked["path"])
     if path.is_dir():
         raise UsageError(f"{asked['path']} is a folder", "ask `analyze` to read its logs")
-    return {"brief": shortened(listing.document(path), PROOFS, ROOM_OF_BRIEF)}
+    return {"brief": shortened(listing.document(path), PROOFS, BYTES)}
 
 
 def details(scope: Scope, asked: Arguments, case: Case) -> Answer:
