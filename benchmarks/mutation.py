@@ -1,6 +1,6 @@
 """How many small faults in the reasoning the fast tests notice.
 
-    python benchmarks/mutation.py [--number 250] [--seed 1] [--only diagnose/blame] [--workers 2]
+    python benchmarks/mutation.py [--number 250] [--seed 1] [--only diagnose/who] [--workers 2]
 
 A seeded sample of mutants of postmortem/diagnose and postmortem/align: another comparison, constant,
 word, boolean operator or return value, a `not` less. Each is imported in place of its module by a process

@@ -11,8 +11,8 @@ from typing import Any, get_args
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.identity import Registry
 from postmortem.diagnose.rules.view import Defeat
+from postmortem.diagnose.who.identity import Registry
 from postmortem.library import Library, load
 from postmortem.model import Event, Explains, Pattern, Role, Source, Where
 

@@ -14,8 +14,8 @@ from conftest import table
 from postmortem.analyze import analyze
 from postmortem.blocks import read_text
 from postmortem.blocks.identities import End, end_in
-from postmortem.diagnose.numbering import numbered
 from postmortem.diagnose.same import stem
+from postmortem.diagnose.who.numbering import numbered
 from postmortem.formats.envelope import learn, peel
 from postmortem.model import Source
 

@@ -14,9 +14,7 @@ from postmortem.align import Timeline
 from postmortem.align.place import Line, Moment
 from postmortem.diagnose import (
     attempts,
-    blame,
     choose,
-    copies,
     jobs,
     liveness,
     novelty,
@@ -32,12 +30,13 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import exits, hangs, joining, log_ends, rank_lists, standstill
 from postmortem.diagnose.explain import declared
-from postmortem.diagnose.identity import build
 from postmortem.diagnose.novelty import shapes as shapes
 from postmortem.diagnose.order import before
 from postmortem.diagnose.rules import foreign
 from postmortem.diagnose.sequence import sequence
 from postmortem.diagnose.solution import Solution
+from postmortem.diagnose.who import blame, copies
+from postmortem.diagnose.who.identity import build
 from postmortem.errors import UsageError
 from postmortem.library import Library
 from postmortem.model import Event, Source

@@ -15,8 +15,8 @@ from postmortem.diagnose import processes
 from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.grouped import grouped
-from postmortem.diagnose.identity import Registry
 from postmortem.diagnose.processes import Process, moment
+from postmortem.diagnose.who.identity import Registry
 from postmortem.library import Library
 from postmortem.model import Event, Source, Where
 from postmortem.model.digits import whole

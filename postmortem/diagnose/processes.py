@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 from postmortem.diagnose import endings
 from postmortem.diagnose.endings import Ending
-from postmortem.diagnose.identity import Registry, Strength
+from postmortem.diagnose.who.identity import Registry, Strength
 from postmortem.diagnose.wording import BROAD
 from postmortem.library import Library
 from postmortem.model import Event

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from postmortem.align import Timeline
-from postmortem.diagnose import blame, jobs, liveness
+from postmortem.diagnose import jobs, liveness
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.processes import Process
 from postmortem.diagnose.solution import Solution
+from postmortem.diagnose.who import blame
 from postmortem.diagnose.wording import capital, iso, listed
 from postmortem.model import Clock, Event, Pattern, RankState, Source
 from postmortem.model.contract import incident as contract

@@ -10,12 +10,13 @@ from postmortem.align.years import YEARLESS_END
 from postmortem.causes import facts, weigh
 from postmortem.causes.facts import Facts
 from postmortem.causes.seen import Seen
-from postmortem.diagnose import Diagnosis, blame, collective, confidence, order, traits
+from postmortem.diagnose import Diagnosis, collective, confidence, order, traits
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.solution import Solution
 from postmortem.diagnose.stacks import stacks
+from postmortem.diagnose.who import blame
 from postmortem.diagnose.wording import BROAD, INHERITED, capital, iso, sentence
 from postmortem.model import Confidence, Event, Source
 from postmortem.model.contract import incident as contract

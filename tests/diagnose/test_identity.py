@@ -10,9 +10,9 @@ import pytest
 
 from claims import case, event, exits, final_line, library, pattern, source, steps
 from conftest import table
-from postmortem.diagnose import failures, numbering
-from postmortem.diagnose.identity import Registry, Strength, build
 from postmortem.diagnose.same import bus_key
+from postmortem.diagnose.who import failures, numbering
+from postmortem.diagnose.who.identity import Registry, Strength, build
 from postmortem.model import Event, Source
 
 COMM = pattern("comm", None, role="context", tells=("communicator",))

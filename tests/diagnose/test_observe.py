@@ -11,9 +11,9 @@ import pytest
 from claims import case, event, pattern, source
 from conftest import table
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.copies import address_quality, merge
-from postmortem.diagnose.identity import Registry
 from postmortem.diagnose.observe import numbers, observe
+from postmortem.diagnose.who.copies import address_quality, merge
+from postmortem.diagnose.who.identity import Registry
 from postmortem.model import Event, Pattern, ReadsAs
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from postmortem.analyze import Options, analyze_observed
-from postmortem.diagnose import identity
+from postmortem.diagnose.who import identity
 from postmortem.diagnose.wording import iso
 from postmortem.errors import PathMissing, UsageError
 from postmortem.fleet.diff import settings

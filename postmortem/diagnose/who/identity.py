@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from postmortem.diagnose import failures, numbering
 from postmortem.diagnose.grouped import usual
-from postmortem.diagnose.numbering import votes_of
 from postmortem.diagnose.same import bus_key, same_host, stem
+from postmortem.diagnose.who import failures, numbering
+from postmortem.diagnose.who.numbering import votes_of
 from postmortem.library import Library
 from postmortem.model import Event, Source
 from postmortem.model.digits import number
