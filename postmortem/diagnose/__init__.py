@@ -35,8 +35,7 @@ from postmortem.diagnose.order import before
 from postmortem.diagnose.rules import foreign
 from postmortem.diagnose.sequence import sequence
 from postmortem.diagnose.solution import Solution
-from postmortem.diagnose.who import blame, copies
-from postmortem.diagnose.who.identity import build
+from postmortem.diagnose.who import blame, copies, elimination
 from postmortem.errors import UsageError
 from postmortem.library import Library
 from postmortem.model import Event, Source
@@ -92,7 +91,7 @@ def diagnose(
 def nothing(timeline: Timeline, sources: Sequence[Source], library: Library, ledger: Ledger) -> Diagnosis:
     """An undetermined diagnosis, for logs on which the diagnosis itself failed."""
     by_path = {s.path: s for s in sources}
-    case = Case((), build((), (), library), library, by_path, None)
+    case = Case((), elimination.known((), {}, library), library, by_path, None)
     lost = unread.losses(ledger, by_path, ())
     lost = replace(lost, lead="the logs were read, but") if lost else None
     bare = Solution(case, "undetermined", None, (), (), (), lost=lost, unread=lost)
@@ -226,7 +225,7 @@ def _went_well(cases: Sequence[Case]) -> bool:
 
 def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Library, attempt: int | None) -> Solution:
     """One attempt of one job, from events to the root."""
-    registry = build(events, sources.values(), library)
+    registry = elimination.known(events, sources, library)
     merged = copies.merge(events, sources, registry)
     case = Case(merged.events, registry, library, sources, attempt)
     claims = _all_claims(case, rules.settled(case, observe.observe(case)))

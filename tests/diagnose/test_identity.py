@@ -11,7 +11,7 @@ import pytest
 from claims import case, event, exits, final_line, library, pattern, source, steps
 from conftest import table
 from postmortem.diagnose.same import bus_key
-from postmortem.diagnose.who import failures, numbering
+from postmortem.diagnose.who import elimination, numbering
 from postmortem.diagnose.who.identity import Registry, Strength, build
 from postmortem.model import Event, Source
 
@@ -298,7 +298,7 @@ def ends(**codes: int) -> list[Event]:
 
 
 def whose(*events: Event) -> dict[int | None, int]:
-    found = failures.owners(events, lambda e: (e.rank, None), library(LOST))
+    found = elimination.known(events, {}, library(LOST)).by_place
     return {line: rank for (_, line), rank in found.items()}
 
 

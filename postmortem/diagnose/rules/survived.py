@@ -82,7 +82,8 @@ def _is_plain_complaint(claim: Claim) -> bool:
 def _rank_that_continues(case: Case, claim: Claim) -> int | None:
     if claim.pattern.entity == "missing-ranks":  # who complains of another's absence may catch that
         return case.rank_of(claim.event)
-    return claim.ranks[0] if claim.ranks else None
+    listed = claim.event.place in case.registry.by_place  # by its end: the nameless lines below are of other ranks
+    return claim.ranks[0] if claim.ranks and not listed else None
 
 
 def _sign_of_work(case: Case, e: Event, rank: int | None) -> Event | None:

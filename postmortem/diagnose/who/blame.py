@@ -15,9 +15,8 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import exits
 from postmortem.diagnose.derive.hangs.rank_rows import odd_one_out
-from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.grouped import grouped
-from postmortem.diagnose.same import same_host
+from postmortem.diagnose.who import elimination
 from postmortem.diagnose.wording import listed, ranks_text
 from postmortem.formats.lineform import gist
 from postmortem.model.digits import number
@@ -60,7 +59,7 @@ def _of_nameless_error(case: Case, root: Claim, claims: Sequence[Claim]) -> Rank
     parents = case.ranks_of(root.events) if root.tells("child") else set()
     if len(parents) == 1:
         return tuple(parents)
-    return next((ranks for way in WAYS[:3] if (ranks := way(case, root, claims))), ())
+    return next((ranks for way in WAYS[:2] if (ranks := way(case, root, claims))), ())
 
 
 def _of_a_job(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
@@ -169,20 +168,6 @@ def _silent(case: Case, claims: Sequence[Claim]) -> Ranks:
 # ── an error without a rank ─────────────────────────────────────────────────────────────────────────────────
 
 
-def _by_nodes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """All ranks of each node whose log has the error once for each rank that its launcher lists, where other nodes
-    have none."""
-    same = [c for c in claims if c.role == "cause" and c.pattern.id == root.pattern.id]
-    lines = grouped((e.where.source, e.line) for c in same for e in c.events)
-    on_node = grouped((end.stated_by.where.source, rank) for rank, end in case.ends.items() if end.stated_by)
-    found = tuple(sorted(rank for source in lines for rank in on_node[source]))
-    equal = all(len(on_node[source]) == len({*seen}) for source, seen in lines.items())
-    if not equal or len(found) < 2 or set(found) >= set(case.registry.ranks):
-        return ()
-    case.note(f"the launcher's log has the error once for each rank of its node, {ranks_text(found)}")
-    return found
-
-
 def _by_next_line(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The one rank that prints under its name the line that a process prints next that died of this."""
     own = {edge.id for edge in root.pattern.explains if edge.join == "same-rank"}
@@ -190,45 +175,25 @@ def _by_next_line(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     return found if len(found) == 1 else ()
 
 
-def _without_a_line(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """The only rank of a known number that has no line of its own; a script's report of an end is none."""
-    reports = {id(e) for e in case.of_kind("exit") if e.fields.get("told_by") == "script"}
-    absent = [r for r in case.registry.ranks if all(id(e) in reports for e in case.by_rank.get(r, ()))]
-    if case.registry.world is None or len(absent) != 1:
-        return ()
-    case.note(f"the failing process does not print its rank; rank {absent[0]} is the only one without a line")
-    return (absent[0],)
+def _eliminated(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The ranks that remain where what is known of the others excludes them (see `elimination`)."""
+    nameless = [c for c in claims if not c.ranks and c.pattern.entity == "self"]
+    causes = [c for c in nameless if c.role == "cause"]
+    alone = all(c.pattern.id == root.pattern.id for c in causes)
+    lives = elimination.lives(case, exits.told_of(claims))
+    for found in (causes, nameless):
+        o = _orphan(root, found)
+        ranks, excluded = elimination.owners(o, lives, alone)
+        each = len(ranks) == o.printers or (len(ranks) > 1 and not any(_is_another(c, root) for c in claims))
+        if ranks and each:
+            case.note(f"{root.event.where} does not name its rank; {elimination.in_words(ranks, excluded)}")
+            return ranks
+    return ()
 
 
-def _by_exit_codes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """The only rank that failed by itself, as the launcher reports, where there is one error without a rank."""
-    ends = case.ends or exits.told_of(claims)
-    crash = root.pattern.category == "native-crash"
-    failed = [r for r, end in ends.items() if (end.kind == "crash" if crash else end.failed)]
-    nameless = [c for c in claims if c.role == "cause" and not c.ranks and c.pattern.entity == "self"]
-    if len(failed) != 1 or sum(1 if c.pattern.derived else len(c.events) for c in nameless) != 1:
-        return ()
-    if not _may_be_on(case, failed[0], ends[failed[0]], root.event.host):
-        return ()
-    case.note(f"the failing process does not print its rank; rank {failed[0]} is the only one that exited by itself")
-    return (failed[0],)
-
-
-def _by_equal_codes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """All ranks that exited with the same code of their own, where the error is there several times and no other."""
-    ends = case.ends or exits.told_of(claims)
-    codes = {r: end.code for r, end in ends.items() if end.kind == "own" and end.code > 0}
-    copies = {e.where for c in claims if c.pattern.id == root.pattern.id and not c.ranks for e in c.events}
-    if len(codes) < 2 or len(copies) < 2 or len(set(codes.values())) > 1 or any(_is_another(c, root) for c in claims):
-        return ()
-    case.note(f"the error appears several times without a rank, and {ranks_text(codes)} exited with the same code")
-    return tuple(sorted(codes))
-
-
-def _may_be_on(case: Case, rank: int, end: Ending, host: str | None) -> bool:
-    """Whether a rank may be on this host; unknown hosts forbid nothing."""
-    known = (end.stated_by.host if end.stated_by is not None else None) or case.registry.host_of.get(rank)
-    return host is None or known is None or same_host(known, host)
+def _orphan(root: Claim, claims: Sequence[Claim]) -> elimination.Orphan:
+    lines = {e.where: e for c in (root, *claims) if c.pattern.id == root.pattern.id for e in c.events}
+    return elimination.Orphan(tuple(lines.values()), "crash" if root.pattern.category == "native-crash" else "own")
 
 
 def _is_another(c: Claim, root: Claim) -> bool:
@@ -286,29 +251,13 @@ def _by_silence(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     return silent[0] if root.strength == "ended" and len(silent) == 1 and len(silent[0]) == 1 else ()
 
 
-def _by_elimination(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """The one number below the largest rank that no known process has, where the error is that of an unknown one:
-    Ray names the pid of each actor, and an actor that crashed printed no rank."""
-    known = case.registry.pids
-    pids = {pid for e in root.events if (pid := e.pid or e.fields.get("pid")) is not None}
-    free = sorted(set(range(max(known, default=0))) - known.keys())
-    if len(known) < 2 or len(free) != 1 or len(pids) != 1 or pids & case.registry.by_pid.keys():
-        return ()
-    case.note(f"pid {min(pids)} does not belong to a known rank, and rank {free[0]} is the only one without a pid")
-    return tuple(free)
-
-
 WAYS: tuple[Way, ...] = (
-    _by_nodes,
     _by_next_line,
-    _without_a_line,
-    _by_exit_codes,
-    _by_equal_codes,
+    _eliminated,
     _by_report,
     _by_a_copy,
     _by_gpus,
     _by_silence,
-    _by_elimination,
 )
 
 

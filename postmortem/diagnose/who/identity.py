@@ -14,11 +14,12 @@ from enum import IntEnum
 
 from postmortem.diagnose.grouped import usual
 from postmortem.diagnose.same import bus_key, same_host, stem
-from postmortem.diagnose.who import failures, numbering
+from postmortem.diagnose.who import numbering
 from postmortem.diagnose.who.numbering import votes_of
 from postmortem.library import Library
 from postmortem.model import Event, Source
 from postmortem.model.digits import number
+from postmortem.model.vocabulary import OF_PEERS
 
 _RAY_PID = re.compile(r"worker-[0-9a-f]+-\w+-(\d+)\.(?:out|err)$")
 _AGENT_PID = re.compile(r"elastic/|torch\.distributed\.(?:elastic|run)|torch/distributed/run\.py")
@@ -159,7 +160,6 @@ def build(events: Sequence[Event], sources: Iterable[Source], library: Library) 
     _second_round(reg, events, library)
     _ray_files(reg, events)
     _claims(reg, events)
-    reg.by_place = failures.owners(events, reg.identify, library)
     seen = {r for e in events if (r := reg.rank_of(e)) is not None} | set(reg.pids)
     whole = reg.world is not None and reg.world <= MOST and all(r < reg.world for r in seen)
     reg.ranks = tuple(range(reg.world or 0)) if whole else tuple(sorted(seen))
@@ -279,7 +279,7 @@ def _numbers(reg: Registry, events: Sequence[Event], sources: Sequence[Source], 
     nameless = [s for s in sources if s.rank is None and s.local_rank is None]
     stems = {s.path: stem(s.path) for s in nameless}
     votes = votes_of(events, stems)
-    joined = {stems[source] for source, _ in failures.lost(events, library) if source in stems}
+    joined = {stems[source] for source, _ in lost(events, library) if source in stems}
     found = numbering.numbered(nameless, stems, votes, reg.limit, joined, _dumps(events, stems))
     for s in nameless:
         rank = found.get(stems[s.path])
@@ -368,3 +368,9 @@ def _claims(reg: Registry, events: Sequence[Event]) -> None:
             rank = reg.rank_of(e)
             if rank is not None:
                 reg.claims.setdefault(rank, set()).add(stem(e.where.source))
+
+
+def lost(events: Sequence[Event], library: Library) -> set[Place]:
+    """Where lines report that a peer has gone."""
+    names = {p.id for p in library.patterns.values() if p.category in OF_PEERS}
+    return {e.place for e in events if e.pattern in names}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from postmortem.analyze import Options, analyze_observed
-from postmortem.diagnose.who import identity
+from postmortem.diagnose.who import elimination
 from postmortem.diagnose.wording import iso
 from postmortem.errors import PathMissing, UsageError
 from postmortem.fleet.diff import settings
@@ -107,7 +107,7 @@ def _of_logs(path: str, options: Options) -> Run:
     document = incident.document
     library = load(*options.patterns)
     events = [e for r in reads for e in r.events]
-    registry = identity.build(events, [s for r in reads for s in r.sources], library)
+    registry = elimination.known(events, {s.path: s for r in reads for s in r.sources}, library)
     names = frozenset({*document["job"]["hosts"], *registry.host_of.values(), *(e.host for e in events if e.host)})
     lines = distinct.run_lines(reads, registry.rank_of, names)
     harmless = {name for name, pattern in library.patterns.items() if pattern.role == "context"}
