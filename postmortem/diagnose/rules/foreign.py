@@ -11,7 +11,7 @@ JobID           JobName  Partition    Account  AllocCPUS      State ExitCode
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from postmortem.diagnose import liveness
@@ -23,6 +23,8 @@ from postmortem.diagnose.processes import child_of
 from postmortem.diagnose.rules.aftermath import COMPLAINTS
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.same import same_host
+from postmortem.diagnose.who import elimination
+from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event, Where
 from postmortem.system import forms
 
@@ -49,64 +51,31 @@ def _of_unknown_process(c: Claim) -> bool:
 
 
 def joined(case: Case, claims: Sequence[Claim]) -> list[Claim]:
-    """Kernel claims about processes of unknown pid get the one rank with an end that fits: containers have pids of their own."""
+    """Kernel claims about processes of unknown pid get the one rank that may be it: containers have pids of their own."""
     mine = [_of_unknown_process(c) and is_program(c.event) and not case.outside(c.event) for c in claims]
-    return [_joined(case, c) if own else c for c, own in zip(claims, mine, strict=True)]
+    lives = elimination.lives(case) if any(mine) else []
+    return [_joined(case, c, lives) if own else c for c, own in zip(claims, mine, strict=True)]
 
 
-def _joined(case: Case, c: Claim) -> Claim:
-    for way, because in JOINS:
-        if (rank := way(case, c.event)) is not None:
-            return replace(c, ranks=(rank,), because=because.format(rank=rank))
-    return c
-
-
-def _only_killed(case: Case, e: Event) -> int | None:
-    """The one rank that ended by SIGKILL at this time, where the pids of most ranks are known."""
-    killed = case.ended("kill")
-    if len(killed) != 1 or not _pids_are_known(case):
-        return None
-    if e.at is None or case.end is None:
-        return killed[0] if e.clock != "boot" else None  # an unplaced boot stamp may be of any day
-    report = case.ends[killed[0]].stated_by
-    at = report.at if report is not None and report.at is not None else case.end
-    return killed[0] if abs(e.at - at) <= NEAR_S + 3 * (e.at_sigma + 1) else None
-
-
-def _only_unknown(case: Case, e: Event) -> int | None:
-    """The one rank of unknown pid, where its last line is shortly before the kill, and no rank is missing."""
-    ranks, at = case.registry.ranks, moment(e)
-    unknown = [r for r in ranks if not case.registry.pids.get(r)]
-    if len(unknown) != 1 or len(ranks) < 2 or at is None or case.registry.world not in (None, len(ranks)):
-        return None
-    (rank,) = unknown
-    last = max(filter(None, map(moment, case.by_rank.get(rank, ()))), default=None)
-    host = case.registry.host_of.get(rank)
-    same = e.host is None or host is None or same_host(e.host, host)
-    return rank if same and last is not None and -1.0 <= at - last <= NEAR_S and rank not in case.finished else None
+def _joined(case: Case, c: Claim, lives: Sequence[elimination.Life]) -> Claim:
+    """The claim with the rank that the process was, or whose child: a rank may report a child's end without its pid."""
+    if moment(c.event) is None and c.event.clock == "boot":  # an unplaced boot stamp may be of any day
+        return c
+    ranks = tuple(case.ranks_of(x for x in case.telling("child") if _near(c.event, x)))
+    because = f"the process was a child of {ranks_text(ranks)}, which reported its end"
+    if not ranks:
+        ranks, excluded = elimination.owners(elimination.Orphan((c.event,), "kill"), lives, alone=True)
+        because = f"no rank is known to have this pid; {elimination.in_words(ranks, excluded)}"
+        ranks = ranks if c.event.at is not None or case.ended("kill") == [*ranks] else ()
+    return replace(c, ranks=ranks, because=because) if len(ranks) == 1 else c
 
 
 def _pids_are_known(case: Case) -> bool:
     return len(case.registry.pids) >= max(1, len(case.registry.ranks) // 2)
 
 
-def _parent(case: Case, e: Event) -> int | None:
-    """The one rank that reports the sudden end of a child without its pid, about when the kernel killed a process."""
-    if moment(e) is None and e.clock == "boot":
-        return None
-    ranks = case.ranks_of(x for x in case.telling("child") if _near(e, x))
-    return ranks.pop() if len(ranks) == 1 else None
-
-
 def _near(e: Event, x: Event) -> bool:
     return e.at is None or x.at is None or abs(e.at - x.at) <= NEAR_S + 3 * (e.at_sigma + x.at_sigma)
-
-
-JOINS: tuple[tuple[Callable[[Case, Event], int | None], str], ...] = (
-    (_only_killed, "no pid matches (containers have their own); the process name matches, and this rank fell silent"),
-    (_only_unknown, "the pids of all other ranks are known, and rank {rank} printed nothing after the kill"),
-    (_parent, "the process was a child of rank {rank}, which reported its end"),
-)
 
 
 def unknown_process(view: View) -> Iterator[Defeat]:

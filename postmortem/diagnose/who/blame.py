@@ -150,19 +150,18 @@ def _out_of_memory(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     if named and root.pattern.entity == "host" and root.speaker != "kernel" and not root.pids:
         return named
     others = [c for c in claims if c is not root and c.role in ("cause", "confirms")]
-    found = _of_category(others, "host-oom") or tuple(case.ended("kill"))
-    found = found or tuple(exits.told_killed(claims)) or _silent(case, claims)
-    if len(found) != 1:
-        return ()
-    case.note(f"the kill is attributed to rank {found[0]}, the only rank that ended this way")
-    return found
+    found = _of_category(others, "host-oom") or _killed(case, root, claims)
+    return found if len(found) == 1 else ()
 
 
-def _silent(case: Case, claims: Sequence[Claim]) -> Ranks:
-    """Ranks that neither complained nor finished, like a process that is killed from outside."""
-    heard = {*_ranks(c for c in claims if c.accuses)} | case.finished
-    heard |= case.ranks_of(e for c in claims if c.role == "symptom" for e in c.events)
-    return tuple(r for r in case.registry.ranks if r not in heard)
+def _killed(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The ranks that may have been killed, of those that no claim accuses."""
+    heard = {r: c.event for c in claims if c.accuses for r in c.ranks}
+    lives = elimination.with_errors(elimination.lives(case, exits.told_of(claims)), heard)
+    ranks, excluded = elimination.owners(elimination.Orphan((root.event._replace(at=None),), "kill"), lives, alone=True)
+    if ranks:
+        case.note(f"{root.event.where} does not name its rank; {elimination.in_words(ranks, excluded)}")
+    return ranks
 
 
 # ── an error without a rank ─────────────────────────────────────────────────────────────────────────────────

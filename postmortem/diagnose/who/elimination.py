@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from postmortem.diagnose import endings, liveness
-from postmortem.diagnose.case import Case
+from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.same import same_host
@@ -30,6 +30,7 @@ Ranks = tuple[int, ...]
 BELOW = range(1, 5)  # how far a line of a message is below the first
 UNIQUE = 24  # characters of a message that two ranks do not print by chance
 MOST_REASONS = 8
+NEAR_S = 60.0  # between a kill and the last line of the process, or the report of its end
 MOST_FORMS = 64  # errors of different text whose ranks are looked for
 
 
@@ -44,6 +45,8 @@ class Life:
     raised: Event | None = None  # its own error
     waited: Event | None = None  # its complaint of a peer
     finished: bool = False
+    ended: float | None = None  # when its end was reported, else when the job ended
+    last: float | None = None  # when it printed its last line
     printed: bool = True  # whether it has a line
 
 
@@ -90,16 +93,29 @@ def _another_process(o: Orphan, life: Life) -> str:
 
 
 def _raised_another(o: Orphan, life: Life) -> str:
-    own = life.raised is not None and life.waited is None
-    return f"has an error of its own ({life.raised.where})" if own and life.raised else ""
+    own = life.raised if life.waited is None and not _ended_so(o, life) else None
+    return f"has an error of its own ({own.where})" if own is not None else ""
 
 
 def _waited(o: Orphan, life: Life) -> str:
-    return f"lost a peer ({life.waited.where})" if life.waited is not None else ""
+    return "" if life.waited is None or _ended_so(o, life) else f"lost a peer ({life.waited.where})"
 
 
 def _finished(o: Orphan, life: Life) -> str:
     return "finished" if life.finished and (life.end is None or life.end.kind == "clean") else ""
+
+
+def _at_another_time(o: Orphan, life: Life) -> str:
+    """The kernel's report, that of the launcher and the last line of a killed process are of about one time."""
+    kill = o.lines[0]
+    if o.by != "kill" or kill.at is None:
+        return ""
+    if _fits(o, life.end):
+        near = life.ended is None or abs(kill.at - life.ended) <= NEAR_S + 3 * (kill.at_sigma + 1)
+        return "" if near else "was killed at another time"
+    if life.last is not None and -1.0 <= kill.at - life.last <= NEAR_S:
+        return ""
+    return "printed a line later" if life.last and life.last > kill.at else "had printed nothing for long"
 
 
 def _ended_otherwise(o: Orphan, life: Life) -> str:
@@ -108,11 +124,20 @@ def _ended_otherwise(o: Orphan, life: Life) -> str:
     return f"ended by {life.end}" if life.end is not None else "is not reported to have failed"
 
 
+def _ended_so(o: Orphan, life: Life) -> bool:
+    """Whether a signal ended it that only such a failure has."""
+    return o.by in ("kill", "crash") and _fits(o, life.end)
+
+
 def _fits(o: Orphan, end: Ending | None) -> bool:
     """Whether a process with this end may have printed the error: an uncaught exception exits with code 1."""
     if end is None:
         return False
     return end.code == 1 if o.by == "raised" else end.kind == o.by if o.by != "own" else end.failed
+
+
+def _known_process(o: Orphan, life: Life) -> str:
+    return f"is pid {life.pids[0]}" if o.by == "kill" and life.pids and life.end is None else ""
 
 
 def _printed(o: Orphan, life: Life) -> str:
@@ -125,7 +150,9 @@ CONSTRAINTS: tuple[tuple[Callable[[Orphan, Life], str], bool], ...] = (
     (_raised_another, True),
     (_waited, True),
     (_finished, True),
+    (_at_another_time, True),
     (_ended_otherwise, False),
+    (_known_process, False),
     (_printed, False),
 )
 
@@ -161,9 +188,11 @@ def _each(o: Orphan, left: Sequence[Life], sure: bool, alone: bool) -> bool:
     return len(left) > 1 and None not in codes and equal
 
 
-def _may_be_its(o: Orphan, life: Life, others: bool, lives: Iterable[Life]) -> bool:
-    """Whether its end fits; where all others are excluded, another end does, and none where no end is known."""
-    return _fits(o, life.end) or (others and (life.end is not None or not any(x.end for x in lives)))
+def _may_be_its(o: Orphan, life: Life, others: bool, lives: Sequence[Life]) -> bool:
+    """Whether its end fits; where all others are excluded, another end does, and none where no end is known. Of a kill
+    the only rank that is known is enough."""
+    excluded = others or (o.by == "kill" and len(lives) == 1)
+    return _fits(o, life.end) or (excluded and (life.end is not None or not any(x.end for x in lives)))
 
 
 def _ranks(lives: Iterable[Life]) -> Ranks:
@@ -187,6 +216,10 @@ def lives(case: Case, reported: Mapping[int, Ending] = {}) -> list[Life]:
             raised=raised.get(r),
             waited=waited.get(r),
             finished=r in case.finished,
+            ended=end.stated_by.at
+            if (end := ends.get(r)) and end.stated_by and end.stated_by.at is not None
+            else case.end,
+            last=max(filter(None, map(moment, case.by_rank.get(r, ()))), default=None),
             printed=printed and r not in absent,
         )
         for r in sorted({*known.ranks, *known.pids, *ends, *raised, *waited, *numbered})
@@ -235,7 +268,7 @@ def known(events: Sequence[Event], sources: Mapping[str, Source], library: Libra
         if len({e.attempt for e in case.of_kind("exit")}) < 2:
             first = {rank: orphans[form][0] for form, rank in repeated.items()}
             left = [Orphan(tuple(own), "raised") for form, own in orphans.items() if form not in repeated]
-            registry.by_place |= _eliminated(left, _with_errors(lives(case), first))
+            registry.by_place |= _eliminated(left, with_errors(lives(case), first))
     registry.ranks = tuple(sorted({*registry.ranks, *registry.by_place.values()}))
     return registry
 
@@ -250,12 +283,12 @@ def _eliminated(orphans: Sequence[Orphan], known: Sequence[Life]) -> dict[Place,
             break
         for o, ranks in now:
             found |= zip((e.place for e in o.lines), ranks * (len(o.lines) // len(ranks)), strict=True)
-        known = _with_errors(known, {rank: o.lines[0] for o, ranks in now for rank in ranks})
+        known = with_errors(known, {rank: o.lines[0] for o, ranks in now for rank in ranks})
         left = [o for o in left if all(o is not other for other, _ in now)]
     return found
 
 
-def _with_errors(lives: Iterable[Life], of_rank: Mapping[int, Event]) -> list[Life]:
+def with_errors(lives: Iterable[Life], of_rank: Mapping[int, Event]) -> list[Life]:
     return [replace(life, raised=life.raised or of_rank.get(life.rank)) for life in lives]
 
 
