@@ -12,7 +12,7 @@ from typing import Any, get_args
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules.view import Defeat
-from postmortem.diagnose.who.identity import Registry
+from postmortem.diagnose.who.evidence import Evidence, Registry, Subject
 from postmortem.library import Library, load
 from postmortem.model import Event, Explains, Pattern, Role, Source, Where
 
@@ -66,8 +66,7 @@ def case(
     """One life of a job: `pids` and `hosts` are of ranks."""
     known = Registry(ranks=tuple(ranks), host_of=dict(hosts or {}), **registry)
     for rank, pid in (pids or {}).items():
-        known.by_pid[pid] = {None: rank}
-        known.pids[rank] = [pid]
+        known.bind(Evidence(Subject("pid", pid), rank))
     return Case(events, known, library(*patterns), {s.path: s for s in sources})
 
 

@@ -16,7 +16,7 @@ from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.processes import Process, moment
-from postmortem.diagnose.who.identity import Registry
+from postmortem.diagnose.who.evidence import Registry
 from postmortem.library import Library
 from postmortem.model import Event, Source, Where
 from postmortem.model.digits import whole

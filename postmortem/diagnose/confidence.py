@@ -46,7 +46,8 @@ def _stated(case: Case, root: Claim, ranks: tuple[int, ...]) -> bool:
     """Whether the line itself states the failure and its rank, GPU or host."""
     if root.strength != "stated" or root.pattern.derived or root.because or root.pattern.status != "stable":
         return False
-    guessed = root.event.rank is None and root.event.where.source in case.registry.assumed
+    file = case.registry.files.get(root.event.where.source)
+    guessed = root.event.rank is None and file is not None and file.assumed
     if (ranks and (guessed or not root.ranks)) or tier(root) > FACT:
         return False
     if root.event.fields.get("signal") == "Aborted":

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 from postmortem.diagnose import endings
 from postmortem.diagnose.endings import Ending
-from postmortem.diagnose.who.identity import Registry, Strength
+from postmortem.diagnose.who.evidence import Registry, Strength
 from postmortem.diagnose.wording import BROAD
 from postmortem.library import Library
 from postmortem.model import Event
@@ -81,8 +81,8 @@ def moment(e: Event) -> float | None:
 def table(by_rank: Mapping[int, Sequence[Event]], words: Words, ends: Mapping[int, Ending], registry: Registry,
           library: Library) -> tuple[Process, ...]:  # fmt: skip
     """The rows of all ranks of a job, then those of their launchers and children."""
-    locals_ = {rank: local for (_, _, local), rank in registry.by_local.items()}
-    gpus = {rank: bus for (_, bus), rank in registry.by_bus.items()}
+    locals_ = {e.rank: e.subject.name for e in registry.all("local")}
+    gpus = {e.rank: e.subject.name for e in registry.all("gpu")}
     stops = list(_stops(words, library))
     rows = []
     for rank in registry.ranks:

@@ -100,6 +100,9 @@ def _joins(solution: Solution, root: Claim) -> Iterator[str]:
     known = case.registry.rank_of_pid(root.pids[0], root.event.host) if root.pids else None
     if known in ranks and not root.pattern.derived and root.pattern.entity == "pid":
         yield f"Pid {root.pids[0]} is rank {ranks[0]} in the launcher's and the rank's lines."
+    line = case.registry.found["line"].get(root.event.place, {}).get((None, None))
+    if line is not None and line.why and line.rank in ranks:
+        yield f"The line does not name its rank; {line.why}."
     for rank in ranks[:NAMED]:
         end = case.end_of(rank)
         if end is not None and not (root.strength == "ended" and end.kind == "kill"):

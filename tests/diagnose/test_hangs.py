@@ -12,6 +12,7 @@ from claims import NOON, case, claim, event, exits, pattern, steps
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs import comparisons, lead, library_reports, watchdogs
 from postmortem.diagnose.derive.hangs.rank_rows import Row, Table, at_odds, odd_one_out, table
+from postmortem.diagnose.who.evidence import Evidence, Subject
 from postmortem.model import Event
 
 WAITED = pattern("waited", "hang", role="symptom", tells=("wait",))
@@ -177,9 +178,9 @@ def test_the_silent_rank_whose_log_is_here_never_arrived_or_vanished() -> None:
     assert named(comparisons.silence, seen([*lost, complaint(0)], line(3))) == arrived
     assert named(comparisons.silence, seen(waits(0), line(1), line(2), line(3))) is None
     assert named(comparisons.silence, seen(waits(0, 1), line(3))) is None  # the log of rank 2 is missing
-    files = {f"r{r}.log": r for r in range(3)}
-    assert comparisons._suspects(seen(waits(0, 1, 2), by_source=files, world=4)) == [3]
-    assert comparisons._suspects(seen(waits(0, 1), by_source=files, world=4)) == []
+    files = {(name := f"r{r}.log"): Evidence(Subject("file", name), r) for r in range(3)}
+    assert comparisons._suspects(seen(waits(0, 1, 2), files=files, world=4)) == [3]
+    assert comparisons._suspects(seen(waits(0, 1), files=files, world=4)) == []
 
 
 def test_a_stack_without_a_rank_outside_of_the_collective_is_that_of_the_silent_rank() -> None:

@@ -12,7 +12,8 @@ from claims import case, event, exits, final_line, library, pattern, source, ste
 from conftest import table
 from postmortem.diagnose.same import bus_key
 from postmortem.diagnose.who import elimination, numbering
-from postmortem.diagnose.who.identity import Registry, Strength, build
+from postmortem.diagnose.who.evidence import Evidence, Kind, Registry, Strength, Subject
+from postmortem.diagnose.who.ways import build
 from postmortem.model import Event, Source
 
 COMM = pattern("comm", None, role="context", tells=("communicator",))
@@ -22,6 +23,22 @@ PROXY = pattern("proxy", None, role="context", tells=("proxy",))
 
 def known(*events: Event, sources: tuple[Source, ...] = ()) -> Registry:
     return build(events, sources, library(COMM, EXIT, PROXY))
+
+
+def files(reg: Registry) -> dict[str, int]:
+    return {name: e.rank for name, e in reg.files.items()}
+
+
+def local_ranks(reg: Registry) -> dict[tuple[str | None, int], int]:
+    """Host and local rank -> rank."""
+    return {(e.subject.host, e.subject.name): e.rank for e in reg.all("local")}
+
+
+def registry(*rows: tuple[Kind, Any, int, Strength]) -> Registry:
+    made = Registry()
+    for kind, name, rank, strength in rows:
+        made.bind(Evidence(Subject(kind, name), rank, strength))
+    return made
 
 
 def who(rank: int, pid: int | None = None, **more: Any) -> Event:
@@ -69,7 +86,8 @@ def test_nccls_bus_id_and_the_kernels_are_one_gpu(same: str) -> None:
 
 
 def test_a_lines_prefix_goes_before_its_file_its_local_rank_and_its_pid() -> None:
-    reg = Registry(by_source={"f": 1}, by_local={(None, None, 0): 2}, by_pid={7: {None: 3}})
+    joined = Strength.JOINED
+    reg = registry(("file", "f", 1, Strength.STATED), ("local", 0, 2, joined), ("pid", 7, 3, joined))
     said = event(file="f", rank=0, pid=7, fields={"local_rank": 0})
     assert reg.rank_of(said) == 0
     assert reg.rank_of(said._replace(rank=None)) == 1
@@ -80,8 +98,11 @@ def test_a_lines_prefix_goes_before_its_file_its_local_rank_and_its_pid() -> Non
 
 
 def test_how_well_a_rank_is_known_decides() -> None:
-    reg = Registry(by_source={"s": 1, "w": 1}, strength={"w": Strength.NUMBERED}, by_local={(None, None, 0): 2})
-    reg.by_pid, reg.by_writer, reg.by_place = {7: {None: 3}}, {"pod-2": 2}, {("x", 5): 4}
+    stated, joined, numbered, listed = Strength.STATED, Strength.JOINED, Strength.NUMBERED, Strength.LISTED
+    reg = registry(
+        ("file", "s", 1, stated), ("file", "w", 1, numbered), ("local", 0, 2, joined), ("pid", 7, 3, joined),
+        ("writer", "pod-2", 2, numbered), ("line", ("x", 5), 4, listed),
+    )  # fmt: skip
     agent = event("torch/distributed/run.py:874] failed", "x", 9, pid=7, source_kind="agent")
     for e, rank, strength in (
         (event(file="s", pid=7), 1, "STATED"),
@@ -118,35 +139,35 @@ def test_nccl_tells_ranks_processes_and_gpus() -> None:
 
 def test_sub_groups_of_nccl_number_their_own_ranks() -> None:
     assert known(comm(3), comm(0)).rank_of_pid(50, "a") == 3
-    assert known(comm(0)._replace(rank=3)).by_bus == {("a", "4800"): 3}
+    assert known(comm(0)._replace(rank=3)).rank_of_bus("48000", "a") == 3
 
 
 def test_a_stream_without_a_name_is_the_rank_whose_other_stream_says_so() -> None:
     said = event("x", "p/a.out", 1, "line", rank=2)
     reg = known(said, sources=(source("p/a.out"), source("p/a.err", host="h"), source("p/b.err")))
-    assert reg.by_source == {"p/a.out": 2, "p/a.err": 2}
+    assert files(reg) == {"p/a.out": 2, "p/a.err": 2}
     assert reg.host_of == {2: "h"}
 
 
 def test_not_where_two_ranks_speak_in_it_or_where_it_is_reported() -> None:
     both = [event("x", "a.out", n, "line", rank=n) for n in (1, 2)]
-    assert known(*both, sources=(source("a.err"),)).by_source == {}
+    assert files(known(*both, sources=(source("a.err"),))) == {}
     quoted = event("x", "a.out", 1, "line", rank=1, fields={"reported_by": "agent"})
-    assert known(quoted, sources=(source("a.err"),)).by_source == {}
+    assert files(known(quoted, sources=(source("a.err"),))) == {}
     named = event("x", "a.out", 1, "line", rank=1)
-    assert known(named, sources=(source("a.err", "agent"), source("a.log", "kernel"))).by_source == {}
+    assert files(known(named, sources=(source("a.err", "agent"), source("a.log", "kernel")))) == {}
 
 
 def test_a_local_rank_has_its_name_from_the_folder() -> None:
     said = event("x", "run/0/stdout.log", 1, "line", rank=5)
     reg = known(said, sources=(source("run/0/error.json", local_rank=0, host="h"),))
-    assert reg.by_source == {"run/0/error.json": 5}
-    assert reg.by_local == {(None, "h", 0): 5}
+    assert files(reg) == {"run/0/error.json": 5}
+    assert local_ranks(reg) == {("h", 0): 5}
 
 
 def test_on_one_node_the_local_rank_is_the_rank_as_an_assumption() -> None:
     reg = known(sources=(source("run/1/stderr.log", local_rank=1),))
-    assert (reg.by_source, reg.assumed) == ({"run/1/stderr.log": 1}, {"run/1/stderr.log"})
+    assert [(e.subject.name, e.rank, e.assumed) for e in reg.files.values()] == [("run/1/stderr.log", 1, True)]
 
 
 def test_nccls_proxy_thread_is_its_ranks_process() -> None:
@@ -183,7 +204,7 @@ def test_pids_are_read_from_lines_of_some_kinds(kind: str, source_kind: str, bou
     assert (reg.rank_of_pid(77) == 1) is bound and reg.host_of == {1: "a"}
     assert known(line._replace(fields={"quoted": True})).host_of == {}
     assert known(line._replace(speaker="kernel")).host_of == {}
-    assert known(line._replace(pid=1)).by_pid == {}
+    assert known(line._replace(pid=1)).pids == {}
 
 
 def member(n: int, pid: int, of: int = 2) -> Event:
@@ -210,9 +231,9 @@ def test_local_ranks_of_a_prefix_are_ranks_where_there_are_as_many() -> None:
     def size(world: int) -> Event:
         return event(kind="identity", fields={"world": world})
 
-    assert known(local(0), local(1), size(2)).by_local == {(None, "h", 0): 0, (None, "h", 1): 1}
+    assert local_ranks(known(local(0), local(1), size(2))) == {("h", 0): 0, ("h", 1): 1}
     for events in ([local(0), local(1), size(3)], [local(0), local(2), size(2)], [local(0), local(1, "g"), size(2)]):
-        assert known(*events).by_local == {}
+        assert local_ranks(known(*events)) == {}
 
 
 def test_an_exit_report_a_file_of_ray_and_a_number_beyond_the_world() -> None:
@@ -220,18 +241,18 @@ def test_an_exit_report_a_file_of_ray_and_a_number_beyond_the_world() -> None:
     assert known(end).rank_of_pid(99) == 4
     assert known(end, who(0, fields={"local_rank": 0})).rank_of_pid(99) is None
     ray = event(file="worker-0a1b-01000000-77.err", kind="line")
-    assert known(who(3, 77), ray).by_source == {ray.where.source: 3}
+    assert files(known(who(3, 77), ray)) == {ray.where.source: 3}
     size = event(kind="identity", fields={"world": 2})
-    assert known(size, sources=(source("rank5.log", rank=5), source("rank1.log", rank=1))).by_source == {"rank1.log": 1}
+    assert files(known(size, sources=(source("rank5.log", rank=5), source("rank1.log", rank=1)))) == {"rank1.log": 1}
 
 
 def test_a_console_with_lines_of_others_is_not_of_the_one_rank_that_it_names() -> None:
     named, other = event("w", "job.log", 1, "line", rank=0), event("x", "job.log", 2, "line")
-    assert known(named, other, sources=(source("job.log"),)).by_source == {}
+    assert files(known(named, other, sources=(source("job.log"),))) == {}
     said = event("I am rank 0", "job.log", 3, "identity", rank=0, fields={"said_rank": 0})
-    assert known(named, other, said, sources=(source("job.log"),)).by_source == {"job.log": 0}
+    assert files(known(named, other, said, sources=(source("job.log"),))) == {"job.log": 0}
     one = event(kind="identity", file="x", fields={"world": 1})
-    assert known(named, other, one, sources=(source("job.log"),)).by_source == {"job.log": 0}
+    assert files(known(named, other, one, sources=(source("job.log"),))) == {"job.log": 0}
 
 
 @pytest.mark.parametrize(("kind", "source_kind", "fields", "claims"), table("identity")["claims"])
@@ -298,8 +319,8 @@ def ends(**codes: int) -> list[Event]:
 
 
 def whose(*events: Event) -> dict[int | None, int]:
-    found = elimination.known(events, {}, library(LOST)).by_place
-    return {line: rank for (_, line), rank in found.items()}
+    found = elimination.known(events, {}, library(LOST))
+    return {e.subject.name[1]: e.rank for e in found.all("line")}
 
 
 def test_the_only_rank_that_failed_by_itself_owns_the_line_of_no_other() -> None:

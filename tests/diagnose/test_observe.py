@@ -13,7 +13,7 @@ from conftest import table
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.observe import numbers, observe
 from postmortem.diagnose.who.copies import address_quality, merge
-from postmortem.diagnose.who.identity import Registry
+from postmortem.diagnose.who.evidence import Registry
 from postmortem.model import Event, Pattern, ReadsAs
 
 

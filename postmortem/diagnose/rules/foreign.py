@@ -64,8 +64,8 @@ def _joined(case: Case, c: Claim, lives: Sequence[elimination.Life]) -> Claim:
     ranks = tuple(case.ranks_of(x for x in case.telling("child") if _near(c.event, x)))
     because = f"the process was a child of {ranks_text(ranks)}, which reported its end"
     if not ranks:
-        ranks, excluded = elimination.owners(elimination.Orphan((c.event,), "kill"), lives, alone=True)
-        because = f"no rank is known to have this pid; {elimination.in_words(ranks, excluded)}"
+        ranks, why = elimination.owners(elimination.Orphan((c.event,), "kill"), lives, alone=True)
+        because = f"no rank is known to have this pid; {why}"
         ranks = ranks if c.event.at is not None or case.ended("kill") == [*ranks] else ()
     return replace(c, ranks=ranks, because=because) if len(ranks) == 1 else c
 

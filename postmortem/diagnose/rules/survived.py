@@ -12,6 +12,7 @@ from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.rules.aftermath import COMPLAINTS
 from postmortem.diagnose.rules.view import Defeat, View
+from postmortem.diagnose.who.evidence import Strength
 from postmortem.model import Event
 from postmortem.model.digits import number
 from postmortem.privacy import cut
@@ -82,8 +83,9 @@ def _is_plain_complaint(claim: Claim) -> bool:
 def _rank_that_continues(case: Case, claim: Claim) -> int | None:
     if claim.pattern.entity == "missing-ranks":  # who complains of another's absence may catch that
         return case.rank_of(claim.event)
-    listed = claim.event.place in case.registry.by_place  # by its end: the nameless lines below are of other ranks
-    return claim.ranks[0] if claim.ranks and not listed else None
+    rank = claim.ranks[0] if claim.ranks else None
+    # of a rank that is known by elimination the nameless lines below are no more than of any other
+    return None if case.registry.identify(claim.event) == (rank, Strength.LISTED) else rank
 
 
 def _sign_of_work(case: Case, e: Event, rank: int | None) -> Event | None:

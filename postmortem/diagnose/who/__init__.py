@@ -1,1 +1,4 @@
-"""Whose line, process and failure it is: the ranks behind pids, files, writers, GPUs, nameless errors and the root."""
+"""Whose line, process and failure it is: evidence for the ranks behind files, pids, GPUs, nameless errors and the root.
+
+ways and numbering read it from the logs, elimination finds what remains, copies merges equal lines, blame answers for the root.
+"""

@@ -158,20 +158,37 @@ def _killed(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The ranks that may have been killed, of those that no claim accuses."""
     heard = {r: c.event for c in claims if c.accuses for r in c.ranks}
     lives = elimination.with_errors(elimination.lives(case, exits.told_of(claims)), heard)
-    ranks, excluded = elimination.owners(elimination.Orphan((root.event._replace(at=None),), "kill"), lives, alone=True)
+    return _noted(
+        case, root, elimination.owners(elimination.Orphan((root.event._replace(at=None),), "kill"), lives, True)
+    )
+
+
+def _noted(case: Case, root: Claim, found: tuple[Ranks, str]) -> Ranks:
+    ranks, why = found
     if ranks:
-        case.note(f"{root.event.where} does not name its rank; {elimination.in_words(ranks, excluded)}")
+        case.note(f"{root.event.where} does not name its rank; {why}")
     return ranks
 
 
 # ── an error without a rank ─────────────────────────────────────────────────────────────────────────────────
 
 
-def _by_next_line(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """The one rank that prints under its name the line that a process prints next that died of this."""
-    own = {edge.id for edge in root.pattern.explains if edge.join == "same-rank"}
-    found = _ranks(c for c in claims if c.pattern.id in own and c.accuses)
-    return found if len(found) == 1 else ()
+def _by_another_line(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The one rank that prints under its name the line that a process prints next that died of this; that a launcher's
+    report of a failed process names, as Open MPI's `Process name: [[55641,1],3]`; or that vanished, where a shell
+    reports the end of a process."""
+    for belongs in ON_ANOTHER_LINE:
+        ranks = _ranks(c for c in claims if belongs(root, c))
+        if len(ranks) == 1:
+            return _noted(case, root, (ranks, f"another line on its end is that of rank {ranks[0]}"))
+    return ()
+
+
+ON_ANOTHER_LINE: tuple[Callable[[Claim, Claim], bool], ...] = (
+    lambda root, c: c.accuses and (c.pattern.id, "same-rank") in {(x.id, x.join) for x in root.pattern.explains},
+    lambda root, c: c.accuses and bool(c.pattern.stands_for) and c.pattern.entity == "rank",
+    lambda root, c: root.strength == "ended" and (c.strength, c.pattern.category) == ("silent", "peer-lost"),
+)
 
 
 def _eliminated(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
@@ -180,13 +197,10 @@ def _eliminated(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     causes = [c for c in nameless if c.role == "cause"]
     alone = all(c.pattern.id == root.pattern.id for c in causes)
     lives = elimination.lives(case, exits.told_of(claims))
-    for found in (causes, nameless):
-        o = _orphan(root, found)
-        ranks, excluded = elimination.owners(o, lives, alone)
-        each = len(ranks) == o.printers or (len(ranks) > 1 and not any(_is_another(c, root) for c in claims))
-        if ranks and each:
-            case.note(f"{root.event.where} does not name its rank; {elimination.in_words(ranks, excluded)}")
-            return ranks
+    for o in (_orphan(root, causes), _orphan(root, nameless)):
+        ranks, why = elimination.owners(o, lives, alone)
+        if len(ranks) == o.printers or (len(ranks) > 1 and not any(_is_another(c, root) for c in claims)):
+            return _noted(case, root, (ranks, why))
     return ()
 
 
@@ -201,15 +215,6 @@ def _is_another(c: Claim, root: Claim) -> bool:
     if not own or c.pattern.derived or c.pattern.generic:
         return False
     return bool(c.ranks) or c.pattern.category != root.pattern.category
-
-
-def _by_report(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """The one rank that a launcher's report of a failed process names, as Open MPI's `Process name: [[55641,1],3]`."""
-    ranks = _ranks(c for c in claims if c.pattern.stands_for and c.pattern.entity == "rank" and c.accuses)
-    if len(ranks) != 1:
-        return ()
-    case.note(f"the failing process does not print its rank; the launcher reports that rank {ranks[0]} failed")
-    return ranks
 
 
 def _by_a_copy(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
@@ -242,22 +247,7 @@ def _by_gpus(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     return tuple(gpus)
 
 
-def _by_silence(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """The one rank that vanished, where a shell reports the end of a process without its rank."""
-    silent = [
-        c.ranks for c in claims if c.pattern.derived and c.strength == "silent" and c.pattern.category == "peer-lost"
-    ]
-    return silent[0] if root.strength == "ended" and len(silent) == 1 and len(silent[0]) == 1 else ()
-
-
-WAYS: tuple[Way, ...] = (
-    _by_next_line,
-    _eliminated,
-    _by_report,
-    _by_a_copy,
-    _by_gpus,
-    _by_silence,
-)
+WAYS: tuple[Way, ...] = (_by_another_line, _eliminated, _by_a_copy, _by_gpus)
 
 
 def hosts(case: Case, root: Claim, ranks: Ranks, claims: Sequence[Claim]) -> list[str]:

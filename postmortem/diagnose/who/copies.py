@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from postmortem.align.place import Line, Moment, refilled
 from postmortem.diagnose.grouped import grouped
-from postmortem.diagnose.who.identity import Registry
+from postmortem.diagnose.who.evidence import Registry
 from postmortem.formats.lineform import gist
 from postmortem.model import Event, Source
 

@@ -264,7 +264,7 @@ def _absent(table: Table) -> list[int]:
 def _all_others_logged(table: Table) -> bool:
     """Whether every other rank has a file of its own, or waits on a common console until the launcher stops the one."""
     world = table.case.registry.world or len(table.rows)
-    files = set(table.case.registry.by_source.values())
+    files = {e.rank for e in table.case.registry.files.values()}
     stopped = any(row.silent and row.stopped for row in table.rows.values())
     return world >= 2 and (len(files) >= world - 1 or (stopped and len(table.waiting) == world - 1))
 
