@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from postmortem.align.place import Line, Moment
-from postmortem.diagnose import explain, liveness, reached
+from postmortem.diagnose import explain, liveness, order, reached, topics
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.jobs import Name
@@ -97,8 +97,29 @@ class Solution:
         return explain.account(self.root, self.claims) if self.root else explain.Account((), ())
 
     @cached_property
+    def apart(self) -> tuple[Claim, ...]:
+        """Failures of other ranks for reasons of their own: each ended its ranks, and none surely came after the root."""
+        root = self.root
+        if root is None or not self.ranks or root.strength not in ("stated", "ended"):
+            return ()
+        known = {*self.ranks, *self.victims.lost, *self.victims.timed_out}
+        others = [c for c in self.alternatives if c.ranks and known.isdisjoint(c.ranks) and _is_own(self.case, c)]
+        others = [c for c in others if c.pattern.id != root.pattern.id or c.pattern.generic]
+        return tuple(c for c in others if not explain.declared(root, c) and not order.surely_before(root, c))
+
+    @cached_property
     def victims(self) -> Victims:
         return victims(self.case, self.ranks, self.claims)
+
+
+def _is_own(case: Case, c: Claim) -> bool:
+    """Whether it is a rank's own failure, of which its process ended."""
+    category = (
+        topics.of(c.event.fields.get("line") or c.event.text) if c.pattern.generic else ""
+    ) or c.pattern.category
+    own = c.strength == "stated" and c.pattern.severity == "fatal" and category not in topics.OF_OTHERS
+    ended = all((end := case.end_of(r)) is not None and end.failed for r in c.ranks) or liveness.uncaught(c.event)
+    return own and c.pattern.entity == "self" and ended
 
 
 def victims(case: Case, culprits: Ranks, claims: Sequence[Claim]) -> Victims:

@@ -121,6 +121,9 @@ def _state(solution: Solution, p: Process, rank: int, symptom: Symptom | None) -
         if root.strength == "ended" and len(solution.ranks) > 1 and p.end is not None:
             return "cause", f"the launcher reported {p.end} for rank {rank}"
         return "cause", root.because or root.pattern.title
+    other = next((c for c in solution.apart if rank in c.ranks), None)
+    if other is not None:
+        return "victim", f"failed for another reason: {other.pattern.title.rstrip('.')} ({other.event.where})"
     if symptom is not None:
         pattern, own = symptom
         return "victim", f"{pattern.title} ({own.where})"

@@ -73,11 +73,16 @@ def _failure(solution: Solution, root: Claim, time: str, limit: int) -> tuple[st
         return f"{text}, and the cause is not in these logs", effects
     first, rest = _sentence(solution, root, time, limit)
     if not (ELSEWHERE in first and solution.victims.timed_out):
-        more = rest, _holder(solution, root), _effects(solution.victims, first + rest)
+        more = rest, _holder(solution, root), *map(another, solution.apart), _effects(solution.victims, first + rest)
         return first, "; ".join(filter(None, more))
     first = first.replace(ELSEWHERE, "")
     whom = "it" if len(solution.ranks) == 1 else "them"
     return first, _effects(solution.victims, first).replace("timed out", f"timed out waiting for {whom}", 1)
+
+
+def another(c: Claim) -> str:
+    """`ranks 1, 2 and 3 failed for another reason (KeyError: 'valid')`."""
+    return f"{ranks_text(c.ranks)} failed for another reason ({_detail(c) or inside(c.pattern.title.rstrip('.'))})"
 
 
 def _holder(solution: Solution, root: Claim) -> str:
