@@ -177,11 +177,11 @@ def _row(rank: int, end: Ending | None, own: Sequence[Event]) -> Row:
         finished=next((e for e in reversed(written) if e.kind == "finished"), None),
         last=max(reversed(written), key=lambda e: e.at or 0.0, default=None),
         lines=[e for e in written if e.kind != "finished"],
-        once=list(chain.from_iterable(map(_once, written))),
+        once=list(chain.from_iterable(map(once, written))),
     )
 
 
-def _once(e: Event) -> Iterator[Printed]:
+def once(e: Event) -> Iterator[Printed]:
     """The lines of a writer with a form that came once."""
     for number, text, body in e.fields.get("once", ()):
         where = e.where._replace(line=number, end_line=None)
