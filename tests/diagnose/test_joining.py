@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from claims import NOON, case, claim, event, exits, pattern, steps
+from claims import NOON, case, claim, event, exits, library, pattern, steps
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.joining import derive
+from postmortem.diagnose.who import elimination
 from postmortem.model import Event
 
 WAIT = pattern("wait", "rendezvous", role="symptom", entity="rank", tells=("join-wait",))
@@ -63,12 +64,13 @@ def test_tracebacks_without_a_name_are_of_those_who_left_by_themselves() -> None
     """On one console, before there is a group: rank 1 hid its error and slept, and the launcher stopped it."""
     frames = (("train.py", 35, "<module>"),)
     raised = [event("wait timeout", "console.log", n, "exception", frames=frames) for n in (33, 55)]
-    nameless = [claim(WAIT, event("wait timeout", "console.log", n), ranks=(1,)) for n in (33, 55)]
-    spoke = [line(r, file="console.log") for r in range(3)]
-    stuck = [("rank-stuck-before-init", (1,))]
-    assert found(nameless, *spoke, *raised, *exits(r0=1, r1=-15, r2=1), world=3) == stuck
-    assert found(nameless[:1], *spoke, *raised[:1], *exits(r0=1, r1=-15, r2=1), world=3) == []  # whose is it?
-    assert found(nameless, *spoke, *raised, world=3) == []
+    waits = [event("wait timeout", "console.log", n, pattern="wait") for n in (33, 55)]
+    size = event(kind="identity", file="console.log", line=2, fields={"world": 3})
+    ends = exits(r0=1, r1=-15, r2=1)
+    for count, ended, ranks in ((2, ends, {0, 2}), (1, ends, set()), (2, [], set())):
+        seen = [size, *waits[:count], *raised[:count], *ended]
+        reg = elimination.known(seen, {}, library(*PATTERNS))
+        assert {reg.rank_of(e) for e in raised[:count]} - {None} == ranks
 
 
 def test_a_few_that_found_no_store_looked_elsewhere() -> None:

@@ -38,7 +38,7 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     """Claims from exit codes for ranks that nothing else accounts for."""
     caused = {r for c in claims if c.role == "cause" for r in c.ranks}
     explained = _explained(case, claims)
-    explained |= _nameless_ends(case, claims, explained | caused)
+    explained |= _nameless_aborts(case, claims, explained | caused)
     found: list[Claim] = []
     for rank, end in sorted(case.ends.items()):
         if rank not in caused and end.stated_by is not None and _is_evidence(case, rank, end, rank in explained):
@@ -63,36 +63,20 @@ def _reduced(case: Case, c: Claim, found: Sequence[Claim], timeouts: Sequence[Cl
 
 def _explained(case: Case, claims: Sequence[Claim]) -> set[int]:
     """Ranks with a failure of which not only a launcher reports."""
-    own = [c for c in claims if c.accuses and c.speaker != "launcher" and not c.tells("end")]
+    own = [c for c in claims if c.accuses and not c.tells("end")]
+    own = [c for c in own if c.speaker != "launcher" or c.event.place in case.registry.found["line"]]
     failures = [c for c in own if c.pattern.severity != "warning"]
     return {r for c in failures for r in c.ranks} | case.ranks_of(e for c in failures for e in c.events)
 
 
-def _nameless_ends(case: Case, claims: Sequence[Claim], known: set[int]) -> set[int]:
-    """Further ranks with an end that lines without a rank may explain, if there are no more such ends than lines.
-
-    Until a group exists torch prints no `[rank0]:` before a traceback, and before torch 2.2 none before the message
-    of a watchdog that aborts.
-    """
-    own = {r for r in case.ended("own") if case.ends[r].code == 1} - known
+def _nameless_aborts(case: Case, claims: Sequence[Claim], known: set[int]) -> set[int]:
+    """Further ranks that aborted, if they are no more than processes without a rank that aborted on an exception with a
+    symptom as its message, right below: before torch 2.2 no `[rank0]:` is before the message of a watchdog."""
     aborted = {r for r in case.ended("crash") if case.ends[r].signal == "SIGABRT"} - known
-    raised = own if len(own) <= _nameless_errors(case, claims) else set()
-    return raised | (aborted if len(aborted) <= _nameless_aborts(case, claims) else set())
-
-
-def _nameless_errors(case: Case, claims: Sequence[Claim]) -> int:
-    early = [c for c in claims if c.accuses and c.pattern.category == "rendezvous"]
-    lines = {e.place for c in early for e in c.events}
-    raised = [e for e in case.of_kind("exception") if case.rank_of(e) is None and liveness.uncaught(e)]
-    return sum(e.place in lines for e in raised)
-
-
-def _nameless_aborts(case: Case, claims: Sequence[Claim]) -> int:
-    """How many processes without a rank aborted on an exception with a symptom as its message, right below."""
     symptoms = [c for c in claims if c.role == "symptom"]
     above = {(c.event.where.source, c.event.line - 1) for c in symptoms}
     aborts = [e for c in symptoms for e in c.events if "terminate called after" in e.text and case.rank_of(e) is None]
-    return sum(e.place in above for e in aborts)
+    return aborted if len(aborted) <= sum(e.place in above for e in aborts) else set()
 
 
 def _is_evidence(case: Case, rank: int, end: Ending, explained: bool) -> bool:

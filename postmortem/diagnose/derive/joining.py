@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
-from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import MOST
@@ -53,13 +52,8 @@ class Meeting:
 
     @cached_property
     def waiting(self) -> set[int]:
-        """Ranks that complain. Until a group exists torch prints no `[rank0]:` before a traceback: on a common console
-        these are the ranks that exited with code 1, if there are as many as tracebacks."""
-        named = self.case.ranks_of(self.complaints)
-        lines = {e.place for e in self.complaints if self.case.rank_of(e) is None}
-        raised = [e for e in self.case.of_kind("exception") if e.place in lines]
-        left = {r for r in self.case.ended("own") if self.case.ends[r].code == 1} - named
-        return named | left if len(left) == sum(map(liveness.uncaught, raised)) else named
+        """Ranks that complain."""
+        return self.case.ranks_of(self.complaints)
 
     @cached_property
     def starts(self) -> dict[int, float]:

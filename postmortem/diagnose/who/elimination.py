@@ -198,7 +198,7 @@ def known(events: Sequence[Event], sources: Mapping[str, Source], library: Libra
     """All that is known of the ranks of a job, with those of its nameless exceptions."""
     registry = build(events, sources.values(), library)
     case = Case(events, registry, library, sources)
-    for way in (_named_below, _repeated, _remaining):
+    for way in (_named_below, _repeated, _remaining, _complaining):
         for evidence in way(case, _orphans(case)):
             registry.bind(evidence)
             registry.ranks = tuple(sorted({*registry.ranks, evidence.rank}))
@@ -206,25 +206,37 @@ def known(events: Sequence[Event], sources: Mapping[str, Source], library: Libra
 
 
 def _orphans(case: Case) -> dict[str, list[Event]]:
-    """The exceptions of unknown ranks but for complaints of peers, by their text."""
+    """The exceptions of unknown ranks by their text; complaints of peers as one, the empty text."""
     raised = [e for e in case.of_kind("exception") if raised_here(e) and case.rank_of(e) is None]
     gone = lost(case.events, case.library) if raised else set()
-    return grouped((gist(e.fields.get("line") or e.text), e) for e in raised if e.place not in gone)
+    return grouped(("" if e.place in gone else gist(e.fields.get("line") or e.text), e) for e in raised)
+
+
+def _complaining(case: Case, orphans: Mapping[str, Sequence[Event]]) -> Iterator[Evidence]:
+    """The ranks behind complaints of peers that ended a process, where these are as many: until a group exists torch
+    prints no `[rank0]:` before a traceback."""
+    o = Orphan(tuple(filter(liveness.uncaught, orphans.get("", ()))), "raised")
+    if o.lines:
+        ranks, why = owners(o, lives(case), alone=True)
+        yield from map(_of_line, (e.place for e in o.lines), cycle(ranks), repeat(why))
 
 
 def _remaining(case: Case, orphans: Mapping[str, Sequence[Event]]) -> Iterator[Evidence]:
     """The ranks that remain, found again as long as one more is known: who has one error has no other."""
-    left, alone = [Orphan(tuple(own), "raised") for own in orphans.values()][:MOST_FORMS], len(orphans) == 1
+    left = [Orphan(tuple(own), "raised") for form, own in orphans.items() if form][:MOST_FORMS]
+    alone = len(left) == 1
     if not left or len({e.attempt for e in case.of_kind("exit")}) > 1:
         return
     known, before = lives(case), None
     while before != len(left):
         asked = [(o, *owners(o, known, alone)) for o in left]
-        now = [(o, ranks, why) for o, ranks, why in asked if len(ranks) in (1, len(o.lines))]
-        for o, ranks, why in now:
-            yield from map(_of_line, (e.place for e in o.lines), cycle(ranks), repeat(why))
-        known = with_errors(known, {rank: o.lines[0] for o, ranks, _ in now for rank in ranks})
-        before, left = len(left), [o for o, ranks, _ in asked if len(ranks) not in (1, len(o.lines))]
+        before, left = len(left), []
+        for o, ranks, why in asked:
+            if len(ranks) in (1, len(o.lines)):
+                yield from map(_of_line, (e.place for e in o.lines), cycle(ranks), repeat(why))
+                known = with_errors(known, dict.fromkeys(ranks, o.lines[0]))
+            else:
+                left.append(o)
 
 
 def _of_line(place: Place, rank: int, why: str = "") -> Evidence:
