@@ -15,6 +15,7 @@ from postmortem.diagnose import topics
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, merged
 from postmortem.diagnose.grouped import grouped
+from postmortem.diagnose.same import bus_key
 from postmortem.formats.lineform import gist
 from postmortem.model import Event, Pattern
 from postmortem.model.digits import whole
@@ -116,7 +117,7 @@ def _of_process(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ran
         if tasks := [*named, *(case.task_of[pid] for pid in pids if pid in case.task_of)]:
             return (tasks[0],)
     local = e.fields.get("local_rank")
-    if local is not None and (rank := case.registry.rank_of_local(e.run, e.host, local)) is not None:
+    if local is not None and (rank := case.registry.rank_with("local", local, e.host, e.run)) is not None:
         return (rank,)
     # `[1,12]<stderr>:[node-16:17086] Signal: Segmentation fault (11)`: of the rank itself, or of its child
     return _one(e.rank) if e.speaker != "kernel" and e.source_kind != "agent" else ()
@@ -140,7 +141,7 @@ def _of_child(case: Case, pid: int) -> int | None:
 def _of_gpu(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
     rank = None
     if gpus:
-        rank = case.registry.rank_of_bus(gpus[0], e.host)
+        rank = case.registry.rank_with("gpu", bus_key(gpus[0]), e.host)
     elif e.fields.get("gpu") is not None:
         rank = case.rank_of(e)
     return _one(rank if rank is not None else case.registry.rank_of_pid(e.fields.get("pid"), e.host))

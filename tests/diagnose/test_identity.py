@@ -61,19 +61,19 @@ def test_a_pid_is_a_rank_on_its_host_and_elsewhere_if_it_is_not_ambiguous() -> N
 def test_a_local_rank_is_a_rank_on_its_host() -> None:
     reg = known(who(0, host="a", fields={"local_rank": 0}), who(1, host="b", fields={"local_rank": 0}),
                 who(2, host="b", fields={"local_rank": 1}))  # fmt: skip
-    assert reg.rank_of_local(None, "b", 0) == 1
-    assert reg.rank_of_local("run", "b", 0) == 1
-    assert reg.rank_of_local(None, None, 0) is None
-    assert reg.rank_of_local(None, None, 1) == 2
-    assert reg.rank_of_local(None, "c", 1) is None
+    assert reg.rank_with("local", 0, "b", None) == 1
+    assert reg.rank_with("local", 0, "b", "run") == 1
+    assert reg.rank_with("local", 0, None, None) is None
+    assert reg.rank_with("local", 1, None, None) == 2
+    assert reg.rank_with("local", 1, "c", None) is None
 
 
 def test_a_bus_id_is_a_rank_on_its_host() -> None:
     reg = known(who(0, host="a", fields={"bus": "0000:48:00.0"}), who(1, host="b", fields={"bus": "48000"}))
-    assert reg.rank_of_bus("0000:48:00", "a.cluster") == 0
-    assert reg.rank_of_bus("48:00", "b") == 1
-    assert reg.rank_of_bus("0000:48:00", None) is None
-    assert reg.rank_of_bus("0000:5e:00", "a") is None
+    assert reg.rank_with("gpu", bus_key("0000:48:00"), "a.cluster") == 0
+    assert reg.rank_with("gpu", bus_key("48:00"), "b") == 1
+    assert reg.rank_with("gpu", bus_key("0000:48:00"), None) is None
+    assert reg.rank_with("gpu", bus_key("0000:5e:00"), "a") is None
 
 
 @pytest.mark.parametrize("same", ["0000:56:00", "00000000:56:00.0", "56:00", "56000", "056000"])
@@ -134,12 +134,12 @@ def comm(rank: int, world: int = 4, pid: int = 50, **more: Any) -> Event:
 
 def test_nccl_tells_ranks_processes_and_gpus() -> None:
     reg = known(comm(3))
-    assert (reg.rank_of_pid(50, "a"), reg.host_of[3], reg.rank_of_bus("0000:48:00", "a")) == (3, "a", 3)
+    assert (reg.rank_of_pid(50, "a"), reg.host_of[3], reg.rank_with("gpu", bus_key("0000:48:00"), "a")) == (3, "a", 3)
 
 
 def test_sub_groups_of_nccl_number_their_own_ranks() -> None:
     assert known(comm(3), comm(0)).rank_of_pid(50, "a") == 3
-    assert known(comm(0)._replace(rank=3)).rank_of_bus("48000", "a") == 3
+    assert known(comm(0)._replace(rank=3)).rank_with("gpu", bus_key("48000"), "a") == 3
 
 
 def test_a_stream_without_a_name_is_the_rank_whose_other_stream_says_so() -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Literal, NamedTuple
 
-from postmortem.diagnose.same import bus_key, same_host
+from postmortem.diagnose.same import same_host
 from postmortem.model import Event, Where
 
 _AGENT_PID = re.compile(r"elastic/|torch\.distributed\.(?:elastic|run)|torch/distributed/run\.py")
@@ -90,28 +90,18 @@ class Registry:
         for own in self.found[kind].values():
             yield from own.values()
 
-    def rank_of_pid(self, pid: int | None, host: str | None = None) -> int | None:
-        """The rank with this pid; across hosts only if the pid is not ambiguous."""
-        return self._rank("pid", pid, host)
-
-    def rank_of_local(self, run: str | None, host: str | None, local: int) -> int | None:
-        """The rank with this local rank; without its run or host only where it is not ambiguous."""
-        return self._rank("local", local, host, run)
-
-    def rank_of_bus(self, bus: str, host: str | None) -> int | None:
-        """The rank on this GPU; without a host only if one host alone has such a bus id."""
-        return self._rank("gpu", bus_key(bus), host)
-
-    def _rank(self, kind: Kind, name: Hashable, host: str | None = None, run: str | None = None) -> int | None:
-        own = self.found[kind].get(name)
-        if own is None:
-            return None
+    def rank_with(self, kind: Kind, name: Hashable, host: str | None = None, run: str | None = None) -> int | None:
+        """The rank of a subject; without its host or run only where one rank alone has such a name."""
+        own = self.found[kind].get(name, {})
         for home in ((run, host), (None, host)):
             if home in own:
                 return own[home].rank
         return _only(
             e.rank for (r, h), e in own.items() if _may_be(r, run) and (_may_be(h, host) or same_host(h, host))
         )
+
+    def rank_of_pid(self, pid: int | None, host: str | None = None) -> int | None:
+        return self.rank_with("pid", pid, host)
 
     def rank_of(self, e: Event) -> int | None:
         """The rank that an event is about, by its line's prefix, its file, its local rank or its pid."""
@@ -129,7 +119,7 @@ class Registry:
             return joined, Strength.JOINED
         if own is not None:
             return own.rank, own.strength
-        writer = self._rank("writer", e.fields.get("writer"))
+        writer = self.rank_with("writer", e.fields.get("writer"))
         if writer is not None:
             return writer, Strength.NUMBERED
         line = self.found["line"].get(e.place, {}).get((None, None))
@@ -139,8 +129,8 @@ class Registry:
         local = e.fields.get("local_rank")
         if local is not None:
             here = Subject("console", (e.where.source, local))
-            rank = None if here in self.ambiguous else self._rank("console", here.name)
-            rank = self.rank_of_local(e.run, e.host, local) if rank is None else rank
+            rank = None if here in self.ambiguous else self.rank_with("console", here.name)
+            rank = self.rank_with("local", local, e.host, e.run) if rank is None else rank
             if rank is not None:
                 return rank
         of_launcher = e.source_kind == "agent" and _AGENT_PID.search(e.text)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from postmortem.diagnose.grouped import usual
 from postmortem.diagnose.same import bus_key, stem
 from postmortem.diagnose.who import numbering
-from postmortem.diagnose.who.evidence import Evidence, Registry, Strength, Subject
+from postmortem.diagnose.who.evidence import Evidence, Kind, Registry, Strength, Subject
 from postmortem.diagnose.who.numbering import votes_of
 from postmortem.library import Library
 from postmortem.model import Event, Source
@@ -64,9 +64,11 @@ def _file(s: Source, rank: int, strength: Strength = Strength.STATED, assumed: b
     return Evidence(Subject("file", s.path, s.host), rank, strength, assumed=assumed)
 
 
-def _pid(e: Event, pid: int | None, rank: int) -> Iterator[Evidence]:
-    if pid is not None:
-        yield Evidence(Subject("pid", pid, e.host), rank, line=e.where)
+def _of(e: Event, kind: Kind, name: object, rank: int) -> Iterator[Evidence]:
+    """That an event shows whose this is; of a launch only local ranks are."""
+    if name is not None:
+        run = e.run if kind == "local" else None
+        yield Evidence(Subject(kind, name, None if kind == "console" else e.host, run), rank, line=e.where)
 
 
 def _names(job: Job) -> Iterator[Evidence]:
@@ -83,7 +85,7 @@ def _lines(job: Job) -> Iterator[Evidence]:
         rank = e.fields.get("said_rank") if e.rank is None and e.kind == "identity" else e.rank
         if e.pattern in maps and (of_group := _communicator(job.known, e)) is not None:
             rank = of_group
-            yield from _pid(e, e.pid, rank)
+            yield from _of(e, "pid", e.pid, rank)
         if rank is not None and not e.fields.get("quoted"):
             yield from _beside(e, rank, e.pattern in maps)
 
@@ -91,16 +93,16 @@ def _lines(job: Job) -> Iterator[Evidence]:
 def _beside(e: Event, rank: int, mapped: bool) -> Iterator[Evidence]:
     """What else a line about a rank names: its host, local rank, pid and GPU."""
     if e.host and e.speaker != "kernel":
-        yield Evidence(Subject("rank", rank, e.host), rank, line=e.where)
+        yield from _of(e, "rank", rank, rank)
     if (local := e.fields.get("local_rank")) is not None:
-        yield Evidence(Subject("console", (e.where.source, local)), rank, line=e.where)
-        yield Evidence(Subject("local", local, e.host, e.run), rank, line=e.where)
+        yield from _of(e, "console", (e.where.source, local), rank)
+        yield from _of(e, "local", local, rank)
     if e.kind in ("identity", "pid", "exit", "process", "stack"):
-        yield from _pid(e, e.fields.get("pid", e.pid), rank)
+        yield from _of(e, "pid", e.fields.get("pid", e.pid), rank)
     elif e.kind in ("line", "progress") and e.source_kind != "agent":
-        yield from _pid(e, e.pid, rank)
+        yield from _of(e, "pid", e.pid, rank)
     if bus := e.fields.get("bus") or (e.fields.get("pci") if mapped else None):
-        yield Evidence(Subject("gpu", bus_key(bus), e.host), rank, line=e.where)
+        yield from _of(e, "gpu", bus_key(bus), rank)
 
 
 def _communicator(known: Registry, e: Event) -> int | None:
@@ -121,7 +123,7 @@ def _members(job: Job) -> Iterator[Evidence]:
         return
     if {n for n, _ in found} == set(range(world)):
         for (n, pid), e in found.items():
-            yield from _pid(e, pid, n or 0)
+            yield from _of(e, "pid", pid, n or 0)
 
 
 def _streams(job: Job) -> Iterator[Evidence]:
@@ -221,7 +223,7 @@ def _folders(job: Job) -> Iterator[Evidence]:
     contradicted = any(e.rank != e.subject.name for e in job.known.all("local"))
     one_node = len({s.host for s, _ in with_local}) < 2 and not contradicted
     for s, local in with_local:
-        rank = job.known.rank_of_local(s.run, s.host, local)
+        rank = job.known.rank_with("local", local, s.host, s.run)
         if one_node:
             yield _file(s, local, Strength.STATED if rank is not None else Strength.GUESS, assumed=rank is None)
             yield Evidence(Subject("local", local, s.host, s.run), local)
@@ -238,13 +240,13 @@ def _ends(job: Job) -> Iterator[Evidence]:
             rank, local = known.rank_of(e), e.fields.get("local_rank")
             if rank is None and local is not None and not known.found["local"]:
                 rank = local  # nothing else is known: one node is assumed
-                yield Evidence(Subject("local", local, e.host, e.run), local, line=e.where)
+                yield from _of(e, "local", local, local)
             if rank is not None:
-                yield from _pid(e, e.fields.get("pid"), rank)
+                yield from _of(e, "pid", e.fields.get("pid"), rank)
         elif e.pattern in proxies:  # `[Proxy Service 3]` is a thread of rank 3's process (NCCL src/proxy.cc)
             served = number(e.fields.get("detail"))
             if served is not None and known.rank_of_pid(e.pid, e.host) is None and served < (known.world or LARGEST):
-                yield from _pid(e, e.pid, served)
+                yield from _of(e, "pid", e.pid, served)
 
 
 def _ray_files(job: Job) -> Iterator[Evidence]:
@@ -256,18 +258,7 @@ def _ray_files(job: Job) -> Iterator[Evidence]:
             yield Evidence(Subject("file", source), rank, Strength.STATED)
 
 
-WAYS: tuple[Callable[[Job], Iterator[Evidence]], ...] = (
-    _names,
-    _lines,
-    _members,
-    _streams,
-    _numbers,
-    _writers,
-    _prefixes,
-    _folders,
-    _ends,
-    _ray_files,
-)
+WAYS = (_names, _lines, _members, _streams, _numbers, _writers, _prefixes, _folders, _ends, _ray_files)
 
 
 def _claims(reg: Registry, events: Sequence[Event]) -> None:
