@@ -192,7 +192,7 @@ ON_ANOTHER_LINE: tuple[Callable[[Claim, Claim], bool], ...] = (
 
 
 def _eliminated(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """The ranks that remain where what is known of the others excludes them (see `elimination`)."""
+    """The ranks that remain where facts about the others exclude these (see `elimination`)."""
     nameless = [c for c in claims if not c.ranks and c.pattern.entity == "self"]
     causes = [c for c in nameless if c.role == "cause"]
     alone = all(c.pattern.id == root.pattern.id for c in causes)

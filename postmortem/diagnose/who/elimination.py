@@ -1,4 +1,4 @@
-"""Whose an error is that names no rank: what is known of the ranks excludes some, and those that remain have it.
+"""Errors that name no rank: facts about the ranks exclude some, and those that remain have it.
 
 ValueError: non-hexadecimal number found in fromhex() arg at position 6      once, without a prefix
 rank : 0   exitcode : -15     did not end by itself
@@ -35,7 +35,7 @@ MOST_FORMS = 64  # errors of different text whose ranks are looked for
 
 
 class Life(NamedTuple):
-    """One rank, and what lines under its name or a launcher show of it."""
+    """One rank, as lines under its name and the launcher show it."""
 
     rank: int
     end: Ending | None
@@ -128,7 +128,7 @@ def remaining(o: Orphan, lives: Iterable[Life]) -> tuple[list[Life], dict[int, s
 def owners(o: Orphan, lives: Sequence[Life], alone: bool) -> tuple[Ranks, str]:
     """The ranks that have an error, and why no other has it: all of a node whose log has it once for each, the only one
     that remains, as many as printed it, or all where they ended with one code. Of several errors (not `alone`) only
-    that of a known process and what surely ended one counts."""
+    that of a known process and one that surely ended its process counts."""
     here = [life for life in lives if life.log in {e.where.source for e in o.lines}]
     left, excluded = (here, {}) if len(here) == o.printers > 1 else remaining(o, here or lives)
     sure = alone or all(map(liveness.uncaught, o.lines))

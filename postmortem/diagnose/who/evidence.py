@@ -1,4 +1,4 @@
-"""Facts that bind a rank to what it left in the logs, each with its strength and its line.
+"""Facts that bind ranks to their traces in the logs, each with its strength and its line.
 
 file     node-a/rank3.log                3   stated
 pid      4201 on node-a                  1   joined     train.log:7
@@ -52,7 +52,7 @@ class Evidence(NamedTuple):
     strength: Strength = Strength.JOINED
     line: Where | None = None
     assumed: bool = False
-    why: str = ""  # what else shows it, in words
+    why: str = ""  # other facts that show it, in words
 
 
 @dataclass

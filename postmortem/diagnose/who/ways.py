@@ -28,7 +28,7 @@ Place = tuple[str, int | None]
 
 
 class Job(NamedTuple):
-    """What the ways read; `known` is what those before have found."""
+    """The logs of one job; `known` is all that earlier ways have found."""
 
     events: Sequence[Event]
     sources: Sequence[Source]
@@ -72,7 +72,7 @@ def _of(e: Event, kind: Kind, name: object, rank: int) -> Iterator[Evidence]:
 
 
 def _names(job: Job) -> Iterator[Evidence]:
-    """`rank3.log`, `rank=3/stdout`: what the name of a file states."""
+    """Names of files that state a rank: `rank3.log`, `rank=3/stdout`."""
     for s in job.sources:
         if s.rank is not None and (job.known.limit is None or s.rank < job.known.limit):
             yield _file(s, s.rank)
@@ -222,8 +222,8 @@ def _folders(job: Job) -> Iterator[Evidence]:
     with_local = [(s, s.local_rank) for s in job.sources if s.local_rank is not None]
     contradicted = any(e.rank != e.subject.name for e in job.known.all("local"))
     one_node = len({s.host for s, _ in with_local}) < 2 and not contradicted
-    for s, local in with_local:
-        rank = job.known.rank_with("local", local, s.host, s.run)
+    known = [(s, local, job.known.rank_with("local", local, s.host, s.run)) for s, local in with_local]
+    for s, local, rank in known:
         if one_node:
             yield _file(s, local, Strength.STATED if rank is not None else Strength.GUESS, assumed=rank is None)
             yield Evidence(Subject("local", local, s.host, s.run), local)
