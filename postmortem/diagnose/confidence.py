@@ -48,6 +48,7 @@ def _stated(case: Case, root: Claim, ranks: tuple[int, ...]) -> bool:
         return False
     file = case.registry.files.get(root.event.where.source)
     guessed = root.event.rank is None and file is not None and file.assumed
+    guessed = guessed and not all(r in case.ends and case.ends[r].failed for r in root.ranks)  # a report confirms it
     if (ranks and (guessed or not root.ranks)) or tier(root) > FACT:
         return False
     if root.event.fields.get("signal") == "Aborted":
