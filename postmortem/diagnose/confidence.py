@@ -46,9 +46,7 @@ def _stated(case: Case, root: Claim, ranks: tuple[int, ...]) -> bool:
     """Whether the line itself states the failure and its rank, GPU or host."""
     if root.strength != "stated" or root.pattern.derived or root.because or root.pattern.status != "stable":
         return False
-    file = case.registry.files.get(root.event.where.source)
-    guessed = root.event.rank is None and file is not None and file.assumed
-    guessed = guessed and not all(r in case.ends and case.ends[r].failed for r in root.ranks)  # a report confirms it
+    guessed = _guessed(case, root)
     if (ranks and (guessed or not root.ranks)) or tier(root) > FACT:
         return False
     if root.event.fields.get("signal") == "Aborted":
@@ -61,3 +59,10 @@ def _needs_no_rank(root: Claim) -> bool:
     if root.pattern.category in OF_THE_GROUP:
         return False
     return bool(root.gpus or root.hosts) or root.pattern.entity in ("job", "host")
+
+
+def _guessed(case: Case, root: Claim) -> bool:
+    """Whether only the number in the name of its file shows the rank, and no report of an end confirms it."""
+    file = case.registry.files.get(root.event.where.source)
+    reported = all(r in case.ends and case.ends[r].failed for r in root.ranks)
+    return root.event.rank is None and file is not None and file.assumed and not reported
