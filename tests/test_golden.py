@@ -123,7 +123,7 @@ def ranks_of_the_collective(document: dict[str, Any]) -> set[int]:
 STACKS = re.compile(r"\bpy-spy dump --pid|\b[Tt]ake (?:the )?stacks|^stacks of ")
 DUMPS = re.compile(r"FR_BUFFER_SIZE|TRACE_BUFFER_SIZE|^flight-recorder dumps")
 KERNEL = re.compile(r"[Ss]ave the kernel log|^kernel log of|journalctl -k")
-NUMBERS = re.compile(r"ranks? ([\d, and–]+?) while")
+NUMBERS = re.compile(r"ranks? ([\d, and–]+?) (?:while|during)")
 OPEN = ("hang", "collective-mismatch")
 
 

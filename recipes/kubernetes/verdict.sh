@@ -15,7 +15,7 @@ mkdir -p "${REPORT%/*}"
 if timeout "${LIMIT:-300}" postmortem analyze "$LOGS" --quiet --brief -o "$REPORT.html" -o "$REPORT.md"; then
   cat "$REPORT.md"
   # The kubelet takes 4096 bytes; half a character at the end would make all of it invalid UTF-8.
-  head -c 4096 "$REPORT.md" | iconv -c -f UTF-8 -t UTF-8 >"$message"
+  head -c "${BYTES:-4096}" "$REPORT.md" | iconv -c -f UTF-8 -t UTF-8 >"$message"
 else
   echo "postmortem: exit code $?; the logs are in $LOGS" | tee "$message"
 fi
