@@ -177,9 +177,8 @@ def refilled(events: Sequence[Event], known: Mapping[Line, Moment]) -> dict[Line
     _fill_gaps([e.where.source for e in events], [e.where.line for e in events], stamped, at, sigma)
     times = dict(fits)
     for e, moment, error in zip(events, at.tolist(), sigma.tolist(), strict=True):
-        known_better = (
-            e.at is not None and e.at_sigma not in (UNBOUNDED, ABOVE) and e.at_sigma <= error
-        )  # by stamps of other lines
+        by_others = e.at is not None and e.at_sigma not in (UNBOUNDED, ABOVE)  # by stamps of other lines
+        known_better = by_others and e.at_sigma <= error
         if e.clock == "none" and moment == moment and not known_better and (moment, error) != (e.at, e.at_sigma):
             times[e.where.source, e.where.line] = moment, error
     return times

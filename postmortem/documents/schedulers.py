@@ -94,9 +94,10 @@ def _fact(source: Source, lines: list[str], row: Row) -> Event:
 
 def _stamp(text: str) -> Stamp | None:
     """Of a date, or of seconds or milliseconds since 1970."""
-    if not text.partition(".")[0].isdecimal():
+    whole, _, rest = text.partition(".")
+    if not whole.isdecimal() or not (rest or "0").isdecimal():
         return times.find(text)
-    seconds = float(text) / (1000 if len(text.partition(".")[0]) == 13 else 1)
+    seconds = float(text) / (1000 if len(whole) == 13 else 1)
     return Stamp(seconds, "absolute", text, 0.5) if 1e9 < seconds < 1e10 else None
 
 
