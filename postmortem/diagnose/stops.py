@@ -14,10 +14,8 @@ from dataclasses import replace
 from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
-from postmortem.diagnose.derive.hangs import rank_rows
-from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import capital, listed, ranks_text
-from postmortem.formats.lineform import message, shape
+from postmortem.formats.lineform import message
 from postmortem.model import Event
 
 
@@ -56,14 +54,11 @@ def _unknown_running(case: Case) -> Claim | None:
         return None
     named = f"Process{'es' if len(pids) > 1 else ''} {listed(list(map(str, pids)))}"
     because = f"{named} still ran when the job was stopped; all ranks had reported that they finished"
-    after = _after_their_end(case)
-    busy = after or _in_their_own_words(case)
+    busy = _after_their_end(case)
     if not len(pids) == len(busy) == 1:
         return case.claim("rank-did-not-exit", (), asks, because)
     (last,) = busy.values()
-    because += (
-        f", and {'' if after else 'only '}{ranks_text(busy)} {'then ' if after else ''}logged `{message(last.text)}`"
-    )
+    because += f", and {ranks_text(busy)} then logged `{message(last.text)}`"
     return case.claim("rank-did-not-exit", list(busy), [asks[0], last, *asks[1:]], because)
 
 
@@ -76,15 +71,6 @@ def _after_their_end(case: Case) -> dict[int, Event]:
         if last is not None and byes and last.line > max(e.line for e in byes):
             found[rank] = last
     return found
-
-
-def _in_their_own_words(case: Case) -> dict[int, Event]:
-    """The last lines of ranks of a form that no other rank printed, below their last steps."""
-    steps = {rank: max((e.line for e in own if e.kind == "progress"), default=0) for rank, own in case.by_rank.items()}
-    printed = ((rank, one) for rank, own in case.by_rank.items() for e in own for one in rank_rows.once(e))
-    forms = grouped((shape(body), (rank, e)) for rank, (e, body) in printed)
-    alone = (found for found in forms.values() if len({rank for rank, _ in found}) == 1)
-    return {rank: e for found in alone for rank, e in found if e.line > steps[rank]}
 
 
 def _running(case: Case) -> list[int]:

@@ -66,13 +66,15 @@ def of_another_launch(view: View) -> Iterator[Defeat]:
     """A launcher that cannot open its store starts no rank (elastic/agent/server/api.py, _initialize_workers): ranks
     that work or fail further down are those of another launch in the same log."""
     ends = [*view.case.telling("death"), *view.case.of_kind("worked")]
-    of_stores = [(number, c) for number, c in view.numbered("cause", "symptom", "confirms") if c.tells("store")]
-    for at in (c.event for _, c in of_stores if _in_rendezvous(c.event)):
+    claims = [*view.numbered("cause", "symptom", "confirms")]
+    for at in (c.event for _, c in claims if c.tells("store") and _in_rendezvous(c.event)):
         because = [
             f"its launcher started no rank, and others ran ({e.where}): another launch" for e in ends if e.below(at)
         ]
-        for number, claim in of_stores if because else ():
-            if claim.event.where.source == at.where.source and abs(claim.event.line - at.line) <= BESIDE:
+        for number, claim in claims if because else ():
+            e = claim.event
+            beside = claim.tells("store") and abs(e.line - at.line) <= BESIDE
+            if e.where.source == at.where.source and (beside or e.line == at.line):
                 yield Defeat(number, "context", because[0])
 
 
