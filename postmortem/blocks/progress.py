@@ -185,8 +185,8 @@ def _open(writer: _Writer, line: Line, look: signs.Look) -> None:
     """Take a writer's opening line, one of its first lines that has words and neither a count nor a loss; an error is
     none."""
     begins = "(most recent call " not in look.shape and not signs.has_error(look.shape)
-    body = line.envelope.body
-    unique = sum(map(str.isalpha, look.shape)) >= OPENING and not (signs.counts(body) or signs.LOSS.search(body))
+    measured = "loss" in look.shape or "Loss" in look.shape
+    unique = not measured and sum(map(str.isalpha, look.shape)) >= OPENING and not signs.counts(line.envelope.body)
     if begins and unique:
         writer.opening, writer.opened = look.shape, line.number
     elif not begins or len(writer.tail) >= BANNER:
