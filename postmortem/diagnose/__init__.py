@@ -41,6 +41,7 @@ from postmortem.library import Library
 from postmortem.model import Event, Source
 from postmortem.model.contract.incident import Ledger
 
+REFUSED = ("rendezvous", "network", "peer-lost")  # what ranks report of a group that cannot form
 ALTERNATIVES = 5
 JOBS = 20  # that an error names
 LOADED = 10  # lines of a shell that sets up the environment
@@ -204,13 +205,24 @@ def _begun_anew(failing: Sequence[Solution], last: Solution) -> bool:
 
 def _that_ended_it(failing: Sequence[Solution], last: Solution) -> Solution:
     """The last attempt with a cause of its own: an undated kernel log is beside each of them. A group that
-    could not form again after a loss is that loss. One that follows a stop from outside speaks for itself."""
+    could not form again after a loss is that loss, also where somebody then stopped the job. One that follows a stop
+    from outside speaks for itself."""
     if _begun_anew(failing, last):
         return last
     found = [s for s in failing if s.outcome == "incident"] or list(failing)[:1]
     found = [s for s in found if s.root is None or not (s.root.guess or s.root.strength == "suffered")] or found
     lost = [s for s in found if s.root is None or s.root.pattern.category != "rendezvous"]
-    return (lost or found)[-1]
+    return _before_a_stop(lost or found)
+
+
+def _before_a_stop(found: Sequence[Solution]) -> Solution:
+    """The last of them; the failure before it where the group could not form again, no rank is seen at work, and the
+    job was stopped from outside."""
+    *_, last = found
+    stopped = len(found) > 1 and last.root is not None and last.root.tells("stop")
+    refused = any(c.accuses and c.pattern.category in REFUSED for c in last.claims)
+    idle = stopped and refused and not last.case.of_kind("worked", "progress")
+    return found[-2] if idle and found[-2].case.telling("death") else last
 
 
 def _went_well(cases: Sequence[Case]) -> bool:

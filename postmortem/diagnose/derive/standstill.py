@@ -29,20 +29,20 @@ Writer = tuple[str, int | None]  # a source and a rank
 def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     """At most one claim: that all ranks had been silent for long when the job was ended."""
     end = _end(case, claims)
-    last, pace = _last_lines(case), _seconds_a_step(case)
+    last, pace = last_lines(case), _seconds_a_step(case)
     if end is None or case.finished or pace is None or not last or not all(map(_stamped, last)):
         return []
     silence = _at(end) - max(map(_at, last))
     zoneless = any(e.clock != "absolute" for e in (end, *last))
     if zoneless and silence > NEAR_S and silence % ZONE_S < NEAR_S:
         return []
-    apart = _apart(case, last)
-    least = max(QUIET_S, STEPS * pace) if apart is None else max(APART_S, MANY_STEPS * pace)
+    lone = apart(case, last)
+    least = max(QUIET_S, STEPS * pace) if lone is None else max(APART_S, MANY_STEPS * pace)
     if not least <= silence < MONTH_S:
         return []
-    final, *others = sorted(last, key=lambda e: (e is apart, _at(e)), reverse=True)
-    ranks = case.ranks_of([final]) if apart is not None else ()
-    because = _reason(case, silence, pace) if apart is None else _silent(ranks, final, others[0], silence)
+    final, *others = sorted(last, key=lambda e: (e is lone, _at(e)), reverse=True)
+    ranks = case.ranks_of([final]) if lone is not None else ()
+    because = _reason(case, silence, pace) if lone is None else _silent(ranks, final, others[0], silence)
     made = case.claim("job-stood-still", ranks, [final, end, *others[:3]], because)
     return [made] if made else []
 
@@ -59,7 +59,7 @@ def _silent(ranks: Collection[int], final: Event, other: Event, silence: float) 
     return f"{after}, {until}; the last line of the others is `{message(other.text)}`"
 
 
-def _apart(case: Case, last: Sequence[Event]) -> Event | None:
+def apart(case: Case, last: Sequence[Event]) -> Event | None:
     """The last line of the one rank that ended with a line of its own, where all others ended with the same. The first
     rank alone proves nothing: it saves and evaluates for all."""
     forms = grouped((shape(e.text), e) for e in last)
@@ -86,7 +86,7 @@ def _end(case: Case, claims: Sequence[Claim]) -> Event | None:
     return min(ends, key=_at, default=None)
 
 
-def _last_lines(case: Case) -> list[Event]:
+def last_lines(case: Case) -> list[Event]:
     """The last line of every writer in each log."""
     printed = ((e, case.rank_of(e)) for e in case.of_kind("line", "progress", "notice", "finished"))
     of_writers = grouped(

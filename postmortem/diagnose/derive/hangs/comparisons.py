@@ -90,6 +90,8 @@ def _different_places(table: Table, places: Mapping[int, Place], proof: Mapping[
     if len(groups) < 2:
         return None
     odd, majority = _odd(places, groups)
+    if len(odd) == 1 and proof[odd[0]].fields.get("subgroup"):
+        odd = []  # it waits alone in a group that its call names: a partner in that group went elsewhere
     waited = "; ".join(
         f"{ranks_text(ranks)} waited in {call} ({code})" for (call, code), ranks in sorted(groups.items())
     )
@@ -171,12 +173,13 @@ def left(table: Table) -> Claim | None:
 
 
 def _unlisted(table: Table) -> list[int]:
-    """Ranks that torchrun lists neither among those that failed nor among those that it stopped: they left with exit
-    code 0."""
+    """Ranks that ended with exit code 0, or that torchrun lists neither among those that failed nor among those that it
+    stopped."""
     case = table.case
+    failed = {r for r, end in case.ends.items() if end.kind != "clean"}
     hosts = {case.registry.host_of.get(r) for r in table.rows} - {None}
-    unlisted = sorted({*table.rows, *range(case.registry.world or 0)} - set(case.ends))
-    if len(hosts) > 1 or len(unlisted) >= len(case.ends):
+    unlisted = sorted({*table.rows, *range(case.registry.world or 0)} - failed)
+    if len(hosts) > 1 or len(unlisted) >= len(failed):
         return []
     known = [row for r in unlisted if (row := table.rows.get(r)) is not None and row.lines]
     return unlisted if all(row.silent for row in known) and (known or len(unlisted) == 1) else []

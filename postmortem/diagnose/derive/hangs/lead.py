@@ -78,24 +78,14 @@ def _odd_value(printed: Mapping[int, Printed]) -> Lead | None:
 
 
 def followed(table: Table, claim: Claim, lead: Lead) -> Claim:
-    """The claim, about the rank that is set apart where the claim itself singles out none, or one that waits alone in a
-    group of its own: then a partner in that group went elsewhere."""
+    """The claim, about the rank that is set apart where the claim itself singles out none."""
     vague = not claim.ranks or len(claim.ranks) > 1 and 2 * len(claim.ranks) >= len(table.rows)
-    if claim.role != "cause" or not (vague or _alone_in_a_group(table, claim, lead)):
+    if claim.role != "cause" or not vague:
         return claim
     host = table.case.registry.host_of.get(lead.rank)
     because = capital(f"{claim.because}; {lead.because}")
     events = (*claim.events[:1], lead.event, *claim.events[1:])
     return replace(claim, ranks=(lead.rank,), hosts=(host,) if host else (), events=events, because=because)
-
-
-def _alone_in_a_group(table: Table, claim: Claim, lead: Lead) -> bool:
-    """Whether the one accused rank waits in a collective of a process group that its call names."""
-    if len(claim.ranks) != 1 or lead.rank == claim.ranks[0]:
-        return False
-    row = table.rows.get(claim.ranks[0])
-    waits = row.proof if row is not None else None
-    return waits is not None and waits.fields.get("subgroup", False)
 
 
 def alone(table: Table, lead: Lead) -> Claim | None:

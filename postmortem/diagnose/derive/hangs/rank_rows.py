@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 from postmortem.diagnose.case import Case, moment
@@ -177,8 +176,14 @@ def _row(rank: int, end: Ending | None, own: Sequence[Event]) -> Row:
         finished=next((e for e in reversed(written) if e.kind == "finished"), None),
         last=max(reversed(written), key=lambda e: e.at or 0.0, default=None),
         lines=[e for e in written if e.kind != "finished"],
-        once=list(chain.from_iterable(map(once, written))),
+        once=_undumped(own, written),
     )
+
+
+def _undumped(own: Sequence[Event], written: Sequence[Event]) -> list[Printed]:
+    """The lines with a form that came once, without those that a dump of stacks prints."""
+    dumped = {e.place for e in own if e.kind == "stack"}
+    return [one for e in written for one in once(e) if one[0].place not in dumped]
 
 
 def once(e: Event) -> Iterator[Printed]:
