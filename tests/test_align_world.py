@@ -345,9 +345,9 @@ def test_the_same_second_on_two_hosts_is_no_order() -> None:
     """Stamps of whole seconds, 0 s apart: open. In one file the lines' order is the order."""
     one = event("x", "a/rank0.log", 7, "line", host="a", at=BASE, at_sigma=0.3)
     other = one._replace(where=Where("b/rank1.log", 3), host="b")
-    assert order.told(one, other) == "which came first is not determined (0.00 s apart, ± 0.86 s)"
-    assert order.told(one, other._replace(at=BASE + 2)) == "2.00 s later (± 0.86 s)"
-    assert order.told(other._replace(at=BASE + 2), one) == "2.00 s earlier (± 0.86 s)"
+    assert order.in_words(one, other) == "which came first is not determined (0.00 s apart, ± 0.86 s)"
+    assert order.in_words(one, other._replace(at=BASE + 2)) == "2.00 s later (± 0.86 s)"
+    assert order.in_words(other._replace(at=BASE + 2), one) == "2.00 s earlier (± 0.86 s)"
 
 
 def test_daylight_saving_time_in_a_folder_of_logs(tmp_path: Path) -> None:

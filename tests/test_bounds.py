@@ -110,7 +110,7 @@ def test_a_lost_part_of_a_log_costs_itself(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_json_is_counted_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_json, "MOST", 1000)
+    monkeypatch.setattr(plain_json, "MOST_VALUES", 1000)
     flood = b'{"message": [' + b"{}," * 2000 + b"{}]}"
     source = reading.Source("error.json", "error-file", len(flood))
     (event,) = error_file.parse(source, flood)

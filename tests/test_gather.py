@@ -243,7 +243,7 @@ def test_long_output_is_cut_at_its_end_or_of_a_log_at_its_beginning() -> None:
     way = (sys.executable, "-c", "import sys; sys.stdout.write('a' * (20 << 20) + 'the end')")
     for end in (False, True):
         row, data = take(way, limit=60.0, end=end)
-        assert row["cut"] and len(data) <= subprocesses.MOST and data.endswith(b"the end") == end
+        assert row["cut"] and len(data) <= subprocesses.MOST_BYTES and data.endswith(b"the end") == end
 
 
 @needs("root")

@@ -28,7 +28,7 @@ from postmortem.diagnose.wording import INHERITED, iso
 from postmortem.fleet.history.rows import uid
 from postmortem.report import view
 from postmortem.say.consistency import contradictions
-from postmortem.say.headline import MOST
+from postmortem.say.headline import MOST_CHARACTERS
 
 SYNTHETIC = Path(__file__).parent / "incidents" / "synthetic"
 CASES = sorted(p.parent for folder in (SAMPLES, SYNTHETIC) for p in folder.glob("*/truth.json"))
@@ -106,7 +106,7 @@ def trace_is_complete(case: Path, document: dict[str, Any]) -> None:
     for title, key, reason in (("Steps", "trace", "text"), ("Rejected", "alternatives", "why_not")):
         for item, line in zip(document[key], shown[title], strict=bool(document[key])):
             assert squash(item[reason])[:200] in squash(line)
-    assert len(view.lead(document)[0]) <= MOST
+    assert len(view.lead(document)[0]) <= MOST_CHARACTERS
     headline = squash(" ".join(view.lead(document)))
     assert headline in squash(report.render_terminal(solved(case), color=False))
 

@@ -125,7 +125,7 @@ def test_a_rank_that_introduces_itself() -> None:
         assert [[e.rank, e.fields["pid"]] for e in read_text(line + "\nready\n") if e.kind == "pid"] == found, line
     environment = "15:19:37 slot 3 {'RANK': '0', 'WORLD_SIZE': '4', 'MASTER_PORT': '29941'}\n"
     event = next(e for e in read_text(environment) if e.kind == "identity")
-    assert (event.fields["said_rank"], event.fields["world"]) == (0, 4)
+    assert (event.fields["stated_rank"], event.fields["world"]) == (0, 4)
 
 
 TABLE = table("ends")

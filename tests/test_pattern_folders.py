@@ -91,7 +91,7 @@ def test_other_kinds_of_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_number_of_files_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MOST", 1)
+    monkeypatch.setattr(files, "MOST_FILES", 1)
     own = folder(tmp_path)
     assert len(list(files.found(own))) == 1
     (own / "y.yaml").write_text(OWN)

@@ -30,7 +30,7 @@ def test_every_item_is_in_one_bundle_and_none_is_too_large_but_alone(sizes: list
 
 
 def test_bundles_do_not_grow_without_end_where_files_are_empty() -> None:
-    assert max(map(len, pool.bundles([0] * 5000, 1 << 20))) <= pool.MOST
+    assert max(map(len, pool.bundles([0] * 5000, 1 << 20))) <= pool.MOST_ITEMS
 
 
 def test_small_inputs_get_one_process_and_no_input_gets_more_than_there_are_processors() -> None:

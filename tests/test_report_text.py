@@ -19,7 +19,7 @@ from conftest import SAMPLES, solved, table
 from postmortem import report
 from postmortem.report import groups, markdown, text, view
 from postmortem.report import json as plain
-from postmortem.say.headline import MOST
+from postmortem.say.headline import MOST_CHARACTERS
 
 GITHUB = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 ANY = st.text(st.characters(codec=None), max_size=80) | st.sampled_from(PAYLOADS)
@@ -230,7 +230,7 @@ def test_a_headline_that_is_too_long_has_a_short_title_with_its_date() -> None:
     for sample in ("early-rank-waits-in-barrier", "hidden-size-differs"):
         document = solved(SAMPLES / sample).document
         title, rest = view.lead(document)
-        assert len(title) <= MOST < len(document["verdict"]["headline"])
+        assert len(title) <= MOST_CHARACTERS < len(document["verdict"]["headline"])
         assert (
             "UTC on 2026-11-21" in title
             and rest[:30] not in title

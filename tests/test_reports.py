@@ -28,7 +28,7 @@ SMI = next(text for text in TEXTS if "DRAM Uncorrectable            : 2" in text
 def facts(kind: str, text: str) -> list[str]:
     source = Source("report.txt", kind, len(text))
     events = documents.READERS[kind](source, text.encode())
-    return [e.fields["says"] for e in events if e.kind == "fact"]
+    return [e.fields["signature"] for e in events if e.kind == "fact"]
 
 
 # ── nested documents ────────────────────────────────────────────────────────────────────────────────────────
@@ -98,9 +98,9 @@ def test_no_reader_raises_on_content(text: str, kind: str, data: st.DataObject) 
 
 
 def test_rows_beyond_the_limit_are_a_loss() -> None:
-    text = "JobID|State|ExitCode\n" + "".join(f"{n}|FAILED|1:0\n" for n in range(schedulers.MOST + 1))
+    text = "JobID|State|ExitCode\n" + "".join(f"{n}|FAILED|1:0\n" for n in range(schedulers.MOST_ROWS + 1))
     events = list(schedulers.parse(Source("sacct.txt", "slurm", len(text)), text.encode()))
-    assert len(events) == schedulers.MOST + 1 and events[-1].kind == "unreadable"
+    assert len(events) == schedulers.MOST_ROWS + 1 and events[-1].kind == "unreadable"
 
 
 # ── Slurm ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -167,7 +167,7 @@ def test_json_of_different_releases(listed: bool, indent: int | None) -> None:
     text = json.dumps({"jobs": [job], "meta": {"Slurm": {}, "account": ""}}, indent=indent)
     assert sniff.kind("x.json", text.encode())[0] == "slurm"
     (event,) = schedulers.parse(Source("x.json", "slurm", 0), text.encode())
-    assert event.fields["says"] == "slurm job TIMEOUT 0:0 on gn42" and event.time == 1795175560
+    assert event.fields["signature"] == "slurm job TIMEOUT 0:0 on gn42" and event.time == 1795175560
 
 
 # ── GPUs, NCCL, archives ────────────────────────────────────────────────────────────────────────────────────

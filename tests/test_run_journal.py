@@ -61,7 +61,7 @@ def test_a_command_that_exits_without_a_line_accuses_no_host(tmp_path: Path) -> 
 def test_the_journal_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(journal, "MOST", 100)
+    monkeypatch.setattr(journal, "MOST_BYTES", 100)
     own = Journal(tmp_path, "node-a")
     for _ in range(4):
         own.write("end", "helper 17 (sh) killed by SIGKILL", {"pid": 17})

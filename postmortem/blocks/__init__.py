@@ -84,7 +84,7 @@ def parse(
         kinds = _ORDINARY[source.kind]
         found = guard.events(None, progress.parse, source, scanned.samples, style, lines)
         events += found if kinds is None else [e for e in found if e.kind in kinds]
-        if kinds is None and len(scanned.samples) == 1 and scanned.bytes <= cut_excerpts.MOST:
+        if kinds is None and len(scanned.samples) == 1 and scanned.bytes <= cut_excerpts.MOST_BYTES:
             events += guard.events(None, cut_excerpts.parse, source, scanned.samples[0].text, style)
     if scanned.samples and scanned.samples[-1].text.rstrip().endswith(_LOST_BLOCK):
         guard.note("the log ends in a block of NUL bytes, as after a host that lost power")
@@ -187,7 +187,7 @@ def _one_exception_per_line(events: list[Event]) -> list[Event]:
         return events
     seen = {e.where.line for e in events if e.kind == "exception" and not e.fields.get("headless")}
     out = []
-    for e in sorted(events, key=lambda e: e.kind == "uttered"):
+    for e in sorted(events, key=lambda e: e.kind == "mentioned"):
         if not e.fields.get("headless") or e.where.line not in seen:
             out.append(e)
         if e.fields.get("headless"):
@@ -237,7 +237,7 @@ class _Decisive:
             for v in p.variants:
                 if kind := v.on or ("warned" if "NCCL WARN" in v.regex else ""):
                     self.variants.setdefault(kind, []).append((p, v.regex))
-        self.kinds = {"fault", "uttered", "crash", "memory", *self.variants}  # of events with a decisive line
+        self.kinds = {"fault", "mentioned", "crash", "memory", *self.variants}  # of events with a decisive line
         # a user's own regex has no gate, and a time limit
         self.sieves = {
             kind: Sieve({str(n): regex if shipped(p) else "" for n, (p, regex) in enumerate(variants)})
@@ -302,7 +302,7 @@ def _on_events(events: list[Event], library: Library, guard: Guard) -> Iterator[
                     continue
                 named.add((at, pattern.id))
                 fields = event.fields | extra | captures
-                fields.pop("says", None)
+                fields.pop("signature", None)
                 fields.pop("warned", None)
                 yield event._replace(kind="pattern", pattern=pattern.id, severity=pattern.severity, fields=fields)
 
@@ -310,23 +310,23 @@ def _on_events(events: list[Event], library: Library, guard: Guard) -> Iterator[
 def _readings(event: Event) -> Iterator[tuple[str, str, Details]]:
     """The texts of an event that patterns read: its decisive line, and the fault in it."""
     if event.kind == "fault":
-        for kind, text in (("warned", event.fields.get("warned")), ("fault", event.fields.get("says"))):
+        for kind, text in (("warned", event.fields.get("warned")), ("fault", event.fields.get("signature"))):
             if text:
                 yield kind, text, {}
         return
     line = event.fields.get("line", event.text)
-    if event.kind == "uttered":
-        yield "exception", line, {"uttered": True}
+    if event.kind == "mentioned":
+        yield "exception", line, {"mentioned": True}
         return
-    if event.kind in ("fact", "crash", "memory") and (says := event.fields.get("says")):
-        yield "fact", says, {}
+    if event.kind in ("fact", "crash", "memory") and (signature := event.fields.get("signature")):
+        yield "fact", signature, {}
         return
     yield event.kind, line, {}
     if event.kind == "exception":
         library, text = faults.library_of(line)
         fields = faults.fields_of(faults.read(text, library, _innermost(event)))
         if fields:
-            yield "fault", fields.pop("says"), fields
+            yield "fault", fields.pop("signature"), fields
 
 
 def _innermost(event: Event) -> str:
@@ -339,7 +339,7 @@ def read_text(text: str, kind: str = "", library: Library | None = None) -> list
     """The events of a piece of log, read by the real scanner as a file of its own: for examples of patterns."""
     library = library or load()
     if kind == "fact":  # what a document states, in the words of its reader
-        stated = Event("fact", Where("example", 1), text, fields={"says": text.rstrip("\n")})
+        stated = Event("fact", Where("example", 1), text, fields={"signature": text.rstrip("\n")})
         return list(_on_events([stated], library, Guard("example", None)))
     source = Source(path="example", kind=kind or "console", size=len(text))
     stream = unwrap.of(source, io.BytesIO(text.encode()))

@@ -9,7 +9,7 @@ from postmortem.formats.excerpt import MAX_BLOCK, Excerpt
 from postmortem.model import Around, Event, Hit, Source
 from postmortem.system import forms
 
-MOST = 65536  # bytes of an excerpt
+MOST_BYTES = 65536  # bytes of an excerpt
 NEAR = 8  # first lines among which a frame has to be
 _REGEXES = forms.regexes("formats/exceptions")
 

@@ -14,7 +14,7 @@ repeats NCCL's last warning below `Last error:` (torch/csrc/distributed/c10d/NCC
 the warning that it was. In a kernel stack the innermost function of a known holder (a file system, a device or a
 driver) decides; `schedule` and `io_schedule` belong to none.
 
-Out: events of kind `fault`; patterns `on: fault` read `says`. Retries and remarks (`NCCL INFO`) are no faults.
+Out: events of kind `fault`; patterns `on: fault` read `signature`. Retries and remarks (`NCCL INFO`) are no faults.
 """
 
 from __future__ import annotations
@@ -176,11 +176,11 @@ def _kind_of(peer: str) -> str:
 
 
 def fields_of(found: Fault | None) -> Details:
-    """The fields of a fault's event; patterns read `says`."""
+    """The fields of a fault's event; patterns read `signature`."""
     if found is None:
         return {}
     detail = _ERRORS[found.reason]["texts"][0] if found.reason in _ERRORS else found.reason.strip("'")
-    fields: Details = {"says": found.summary, "detail": detail, "library": found.library or "-"}
+    fields: Details = {"signature": found.summary, "detail": detail, "library": found.library or "-"}
     fields |= {"peer": found.peer} if found.peer else {}
     return fields | ({"path": found.path} if found.path else {})
 
@@ -197,7 +197,7 @@ def parse_waiting(excerpt: Excerpt) -> Iterator[Event]:
     holder = next((name for text in stack for name, form in _HOLDERS if form.search(text)), "")
     if not holder:
         return
-    fields: Details = {"says": f"kernel wait/{holder.replace(' ', '-')}", "detail": holder}
+    fields: Details = {"signature": f"kernel wait/{holder.replace(' ', '-')}", "detail": holder}
     pid = number(task["pid"]) if task else None
     if task:
         fields |= {"comm": task["comm"], "pid": pid}

@@ -12,7 +12,7 @@ from postmortem.errors import PostmortemError, ours
 from postmortem.model import Event, Skip
 
 T = TypeVar("T")
-MOST = 20  # rows of one source
+MOST_ROWS = 20  # rows of one source
 
 
 class Guard:
@@ -40,6 +40,6 @@ class Guard:
 
     def note(self, reason: str, line: int | None = None) -> None:
         """Add a row, once for each reason."""
-        if self._lost is not None and reason not in self._noted and len(self._noted) < MOST:
+        if self._lost is not None and reason not in self._noted and len(self._noted) < MOST_ROWS:
             self._noted.add(reason)
             self._lost.append(Skip(self._path, 0, f"line {line}: {reason}" if line else reason))

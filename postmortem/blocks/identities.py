@@ -54,14 +54,14 @@ def learn(facts: Details, body: str) -> None:
     if _REGEXES["introduced"].search(body) is None:
         return
     if m := _REGEXES["of"].search(body):
-        if facts.setdefault("said_rank", whole(m["rank"])) != whole(m["rank"]):
-            facts["said_rank"] = None
+        if facts.setdefault("stated_rank", whole(m["rank"])) != whole(m["rank"]):
+            facts["stated_rank"] = None
         facts.setdefault("world", whole(m["world"]))
         if p := _REGEXES["pid"].search(body):
             facts.setdefault("pid", whole(p["pid"]))
     elif m := _REGEXES["worker"].search(body):
-        if facts.setdefault("said_worker", whole(m["n"])) != whole(m["n"]):
-            facts["said_worker"] = None
+        if facts.setdefault("stated_worker", whole(m["n"])) != whole(m["n"]):
+            facts["stated_worker"] = None
     elif m := _REGEXES["world"].search(body):
         facts.setdefault("world", whole(m["world"]))
     for name in ("bus", "version"):

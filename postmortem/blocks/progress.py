@@ -6,7 +6,7 @@
 
 In: the samples of one source (its begin and end). Out: for every writer in it one `identity`, the first and
 last `progress`, a `finished`, its last `line`, the last signs of work (`worked`), the lines where it began
-`anew`, and marks for the comparison of clocks (see `counters`). Of the whole source, the ids of its `job`.
+`restart`, and marks for the comparison of clocks (see `counters`). Of the whole source, the ids of its `job`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SHOWN = 1000  # characters of a line
 RESULT = 8  # last lines of a writer that may be a result
 TAIL = 64  # last lines of a writer in which a table may be repeated
 SHAPES, ONCE = 512, (8, 16)  # shapes of lines that are remembered; first and last lines that came once
-ANEW = 24  # restarts of a count and starts of one script that are reported
+RESTARTS = 24  # restarts of a count and starts of one script that are reported
 BEATS = 8  # copies of a line right below each other: it is no opening line
 COUNTS, COUNTED = (24, 96), 64  # first and last lines in which counts are followed; the most names of counts
 TURNS, OPENING, BANNER = 1, 12, 4  # between copies of an opening line; its letters; the lines among which it is
@@ -58,7 +58,7 @@ class _Writer:
     counting: int = 0  # lines that may have counts
     counting_last: deque[Line] = field(default_factory=lambda: deque(maxlen=COUNTS[1]))
     fell: list[tuple[Line, int]] = field(default_factory=list)  # a count restarted; the line where it last grew
-    anew: deque[Line] = field(default_factory=lambda: deque(maxlen=ANEW))  # the last copies of the opening line
+    openings: deque[Line] = field(default_factory=lambda: deque(maxlen=RESTARTS))  # the last copies of the opening line
     opening: str = ""  # the first line of its own words, without its numbers
     opened: int = 0  # the number of its last copy
     beats: int = 0  # its copies right below each other
@@ -101,7 +101,7 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
             if kind != "identity":
                 yield line_event(source, kind, line, rank, fields, SHOWN)
             elif source.kind in ("console", "json-lines", "ray") or rank is not None:
-                who = rank if rank is not None else fields.get("said_rank")
+                who = rank if rank is not None else fields.get("stated_rank")
                 yield line_event(source, kind, line, who, fields, SHOWN)
     for (kind, name, _), line in islice(named.items(), MAX_NAMES):
         yield line_event(source, "job", line, None, {"job_name": (kind, name)}, SHOWN)
@@ -197,13 +197,13 @@ def _reopen(writer: _Writer, line: Line) -> None:
     """Find copies of a writer's opening line: a script that is started twice appends to its log. A heartbeat that
     ticks on opens nothing."""
     if line.number - writer.opened > TURNS:
-        writer.anew.append(line)
+        writer.openings.append(line)
     else:
         writer.beats += 1
     writer.opened = line.number
     if writer.beats > BEATS:
         writer.opening = "-"
-        writer.anew.clear()
+        writer.openings.clear()
 
 
 def _count(writer: _Writer, line: Line) -> None:
@@ -212,7 +212,7 @@ def _count(writer: _Writer, line: Line) -> None:
     for name, value in signs.counts(line.envelope.body):
         before = writer.counted.get(name, 0)
         begins = value < before or (name not in writer.counted and grew is not None)
-        if begins and value <= 1 and len(writer.fell) < ANEW:
+        if begins and value <= 1 and len(writer.fell) < RESTARTS:
             writer.fell.append((line, grew.number if grew else 0))
         if value > before and (name in writer.counted or signs.SIEVE["rated"].search(line.envelope.body)):
             writer.full = name == f"of {value}" or (writer.full and writer.grew is line)
@@ -228,7 +228,7 @@ def _pairs(source: Source, line: Line) -> Iterator[Event]:
     env = line.envelope
     end = identities.end_in(env.body, env.rank, env.writer)
     if end and not signs.is_foreign(env.body) and env.gpu is None:  # srun and NCCL have patterns
-        exit_: Details = {"exitcode": end.code, "told_by": "script"}
+        exit_: Details = {"exitcode": end.code, "reported_by": "script"}
         event = line_event(source, "exit", line, end.rank, exit_, SHOWN)
         yield event._replace(pid=end.pid or event.pid, speaker="launcher", severity="error" if end.code else "info")
     if one := identities.member(env):
@@ -237,7 +237,7 @@ def _pairs(source: Source, line: Line) -> Iterator[Event]:
     found = identities.named(line.text, env)
     if found is None:
         return
-    fields: Details = {"pid": found.pid, "said_rank": found.rank}
+    fields: Details = {"pid": found.pid, "stated_rank": found.rank}
     if found.world is not None and source.kind == "run":  # of which nothing else is read
         fields["world"] = found.world
     if found.local_rank is None:
@@ -290,8 +290,8 @@ def _found(writer: _Writer, most: int) -> Iterator[Found]:
         if at_work is not None:
             full: Details = {"full": True} if writer.full and at_work is writer.grew else {}
             yield "worked", at_work, {"by": by, **full, **since}
-    yield from (("anew", line, Details(grew=grew)) for line, grew in writer.fell)
-    yield from (("anew", line, Details(first=True, alone=not writer.beats)) for line in writer.anew)
+    yield from (("restart", line, Details(grew=grew)) for line, grew in writer.fell)
+    yield from (("restart", line, Details(first=True, alone=not writer.beats)) for line in writer.openings)
     milestones = (line for line in reversed(writer.milestones) if _MILESTONE.search(line.envelope.body))
     if (milestone := next(milestones, None)) and milestone is not writer.last:
         yield "line", milestone, {"milestone": True}
@@ -356,4 +356,4 @@ def _last_completion(writer: _Writer) -> Line | None:
 def _error(line: Line) -> Details:
     """Mark a line that reports an error and does not quote one (`> ValueError: …`)."""
     error = signs.has_error(line.envelope.body) or signs.has_error(line.text)
-    return {"cries": True} if error and not line.text.lstrip().startswith(">") else {}
+    return {"reports_error": True} if error and not line.text.lstrip().startswith(">") else {}

@@ -74,6 +74,6 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
     number = m["pid"] or m["pid_of_race"] or m["pid_of_valgrind"]
     pid = whole(number) if number else None
     fields: Details = crash.stack(frames) | {"tool": tool, "detail": kind}
-    fields |= {"says": f"sanitizer {tool} {kind} {detail.removeprefix('in ? ')}".rstrip()}
+    fields |= {"signature": f"sanitizer {tool} {kind} {detail.removeprefix('in ? ')}".rstrip()}
     fields |= {} if pid is None else {"pid": pid}
     yield excerpt.event("fact", excerpt.first, severity="error", fields=fields, pid=pid)

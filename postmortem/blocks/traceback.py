@@ -109,7 +109,7 @@ def parse_headless(excerpt: Excerpt) -> Iterator[Event]:
         own = (back.envelope.body for back in excerpt.preceding() if back.envelope.key == line.envelope.key)
         if not named or any(_FRAME.match(body) or _ORIGINAL.search(body) for body in islice(own, 3)):
             return  # it is part of a traceback above, of which the block has read it
-        frames, kind = [], "exception" if _is_last(excerpt, line) else "uttered"
+        frames, kind = [], "exception" if _is_last(excerpt, line) else "mentioned"
         line = line.with_body(named)
     reading = _Reading(line.number, line, frames)
     below = excerpt.behind(line.number) if _REGEXES["caught"].search(line.envelope.body) else iter(())
@@ -121,7 +121,7 @@ def parse_headless(excerpt: Excerpt) -> Iterator[Event]:
 def _named_in(body: str) -> str:
     """The exception that a line names, as `Class: message`: alone, by a logger, or by an excepthook. Empty if the
     line has none, or dismisses it. Programs log caught exceptions too, so such a line counts as an exception only
-    where it is its writer's last, and else where nothing else explains the failure (`uttered`)."""
+    where it is its writer's last, and else where nothing else explains the failure (`mentioned`)."""
     m = _REGEXES["uncaught"].search(body)
     if m is None:
         m = _REGEXES["alone"].match(body.strip()) or _REGEXES["logged"].search(body)

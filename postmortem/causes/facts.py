@@ -155,11 +155,11 @@ def _ends(seen: Seen) -> Found:
     """How the process at fault ended, and what was asked of it before."""
     case, end = seen.case, seen.end
     if end is not None:
-        yield "end", end.kind, end.stated_by
+        yield "end", end.kind, end.reported_by
     if end is not None and end.signal:
-        yield "signal", end.signal, end.stated_by
+        yield "signal", end.signal, end.reported_by
     elif end is not None and end.kind != "clean":
-        yield "exit-code", end.code, end.stated_by
+        yield "exit-code", end.code, end.reported_by
     asked = [p for p in case.processes if p.stop is not None and p.rank in seen.solution.ranks]
     if asked and asked[0].stop is not None:
         yield "asked-to-stop", asked[0].stop.by, asked[0].stop.event
@@ -289,8 +289,8 @@ def _sizes(seen: Seen) -> Found:
 def _around_the_job(seen: Seen) -> Found:
     """Attempts, logs at hand, and the patterns that were found."""
     solution, case = seen.solution, seen.case
-    if solution.attempts > 1 or (case.attempt or 0) > 0:
-        yield "restarts", max(solution.attempts - 1, case.attempt or 0), None
+    if solution.attempt_count > 1 or (case.attempt or 0) > 0:
+        yield "restarts", max(solution.attempt_count - 1, case.attempt or 0), None
     yield "kernel-log", "here" if case.has_kernel_log else "none", None
     for c in solution.claims:
         yield "pattern", c.pattern.id, c.event

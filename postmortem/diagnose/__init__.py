@@ -33,7 +33,7 @@ from postmortem.diagnose.explain import declared
 from postmortem.diagnose.novelty import shapes as shapes
 from postmortem.diagnose.order import before
 from postmortem.diagnose.rules import foreign
-from postmortem.diagnose.sequence import sequence
+from postmortem.diagnose.sequence import stable_order
 from postmortem.diagnose.solution import Solution
 from postmortem.diagnose.who import blame, copies, elimination
 from postmortem.errors import UsageError
@@ -68,7 +68,7 @@ def diagnose(
     """Diagnose the latest failed job among these sources, or `job`. `usual` are line forms of a healthy run.
     Raises UsageError where there is no such job."""
     by_path = {s.path: s for s in sources}
-    events, files = sequence(timeline.events, sources)
+    events, files = stable_order(timeline.events, sources)
     solutions = []
     for name, paths in attempts.split(events, files).items():
         wanted = set(paths)
@@ -94,7 +94,7 @@ def nothing(timeline: Timeline, sources: Sequence[Source], library: Library, led
     by_path = {s.path: s for s in sources}
     case = Case((), elimination.known((), {}, library), library, by_path, None)
     lost = unread.losses(ledger, by_path, ())
-    lost = replace(lost, lead="the logs were read, but") if lost else None
+    lost = replace(lost, opening="the logs were read, but") if lost else None
     bare = Solution(case, "undetermined", None, (), (), (), lost=lost, unread=lost)
     return Diagnosis(bare, (), timeline)
 
@@ -149,7 +149,7 @@ def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: L
             f"attempt {last.case.attempt} finished normally, so the job recovered from attempt {chosen.case.attempt}"
         )
     end = "recovered" if recovered else chosen.outcome
-    return replace(chosen, outcome=end, job=name, folder=name, each=tuple(each), times=_times(chosen, each))
+    return replace(chosen, outcome=end, job=name, folder=name, attempts=tuple(each), times=_times(chosen, each))
 
 
 def _is_good(last: Solution) -> bool:
@@ -188,7 +188,7 @@ def _finished_after_death(case: Case) -> bool:
 def _started_by_hand(failing: Sequence[Solution], last: Solution) -> bool:
     """Whether somebody started the script again: it prints its opening line and more than the shell's first lines
     (`module load`), and no launcher reported a death in the run before it."""
-    begun = [e for e in last.case.of_kind("anew") if e.fields.get("first")]
+    begun = [e for e in last.case.of_kind("restart") if e.fields.get("first")]
     again = any(e.raw_time or last.case.by_source[e.where.source][-1].line > e.line + LOADED for e in begun)
     before = [s for s in failing if s is not last][-1:]
     return again and not any(s.case.telling("death") for s in before)
@@ -258,14 +258,14 @@ def _all_claims(case: Case, stated: list[Claim]) -> list[Claim]:
     claims = observe.group(stated)
     for derive in (exits.derive, joining.derive, rank_lists.derive):
         claims += derive(case, stated)
-    loose = foreign.unbound(case, claims)
+    loose = foreign.unlinked(case, claims)
     still = standstill.derive(case, stated)
     claims += still
     strong = [c for c in claims if c.role == "cause" and choose.tier(c) <= choose.STRONG and c not in loose]
     stopped_while_sampled = bool(_sampled(case))
     if all(any(declared(s, c) for s in still) or (stopped_while_sampled and c.tells("stop")) for c in strong):
         claims += hangs.derive(case, stated)
-    claims = foreign.doubted(case, claims, loose)
+    claims = foreign.downgraded(case, claims, loose)
     claims += stops.derive(case, claims)
     if not any(c.role == "cause" for c in claims):
         claims += log_ends.derive(case, stated)

@@ -153,7 +153,7 @@ class Case:
     def _lived_on(self, e: Event) -> bool:
         """Whether a rank has lines below the line in which a script reports its end: that was another attempt. A
         script that begins each line with the rank's number may only repeat it."""
-        if e.fields.get("told_by") != "script" or e.rank is None:
+        if e.fields.get("reported_by") != "script" or e.rank is None:
             return False
         here = [x for x in self.by_rank[e.rank] if x.where.source == e.where.source]
         again = {x.where.line for x in here if x.kind == "exit"}

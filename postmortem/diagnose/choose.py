@@ -105,27 +105,29 @@ def _comparable(a: Claim, b: Claim) -> bool:
     if "compared" in (a.strength, b.strength) and a.strength != b.strength:
         return False  # the lines of a comparison are its proof, and not the time of the failure
     if (tier(a), a.pattern.severity) == (tier(b), b.pattern.severity):
-        return a.step == b.step  # comparisons are ordered by their evidence, not by the time of their lines
+        return a.preference == b.preference  # comparisons are ordered by their evidence, not by the time of their lines
     return strong(a) and strong(b) and (a.at is None or b.at is None or abs(a.at - b.at) < DAY_S)
 
 
 def _key(c: Claim) -> tuple[object, ...]:
     """Total: the file's name decides only between two equal lines."""
     e = c.first or c.event
-    proof = (tier(c), SEVERITIES.index(c.pattern.severity), c.step, len(c.ranks) or 1_000_000)
+    proof = (tier(c), SEVERITIES.index(c.pattern.severity), c.preference, len(c.ranks) or 1_000_000)
     place = (e.at is None, e.at or 0.0, e.line)
     return (*proof, *place, shape(e.text), e.text, c.pattern.title, c.ranks, c.hosts, c.gpus, e.where.source)
 
 
 def same_failures(causes: Sequence[Claim]) -> list[Claim]:
     """The causes, with the same exception on several ranks as one."""
-    ordered = sorted(causes, key=lambda c: (c.step, in_time(c.event), c.ranks, c.hosts, c.gpus, c.pids, c.because))
+    ordered = sorted(
+        causes, key=lambda c: (c.preference, in_time(c.event), c.ranks, c.hosts, c.gpus, c.pids, c.because)
+    )
     return [_one(same) for same in grouped((_failure(c), c) for c in ordered).values()]
 
 
 def _failure(c: Claim) -> tuple[object, ...]:
     text = shape(c.event.fields.get("line") or c.event.text) if c.pattern.entity == "self" else ""
-    return c.pattern.id, text, c.attempt, c.step
+    return c.pattern.id, text, c.attempt, c.preference
 
 
 def _one(members: Sequence[Claim]) -> Claim:

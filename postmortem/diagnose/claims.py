@@ -37,7 +37,7 @@ class Claim:
     strength: str = "stated"
     guess: bool = False
     witnessed: bool = False  # the stack or the complaint of every rank is known
-    step: int = 0  # of several comparisons of the ranks: 0 has the best evidence
+    preference: int = 0  # of several comparisons of the ranks: 0 has the best evidence
     fell_by: str = ""  # the rule that reduced its role
 
     @property

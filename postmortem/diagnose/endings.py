@@ -24,11 +24,11 @@ FAULTS = [name for name, row in _SIGNALS.items() if "fault" in row]
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """One process's end: `kind` is clean, own, crash, kill, stop or limit; `stated_by` is the line that reports it."""
+    """One process's end: `kind` is clean, own, crash, kill, stop or limit; `reported_by` is the line that reports it."""
 
     kind: str
     code: int
-    stated_by: Event | None = None
+    reported_by: Event | None = None
 
     @property
     def signal(self) -> str:
@@ -50,12 +50,12 @@ class Ending:
         return self.signal or f"exit code {self.code}"
 
 
-def of(code: int, stated_by: Event | None = None) -> Ending:
+def of(code: int, reported_by: Event | None = None) -> Ending:
     """The end with an exit code, negative as Python reports signals or above 128 as shells do."""
     signal = _signal(code)
     if signal is not None:
-        return Ending(_KINDS.get(signal, "stop"), code, stated_by)
-    return Ending("own" if code else "clean", code, stated_by)
+        return Ending(_KINDS.get(signal, "stop"), code, reported_by)
+    return Ending("own" if code else "clean", code, reported_by)
 
 
 def _signal(code: int) -> int | None:

@@ -30,7 +30,7 @@ class Account(NamedTuple):
     """The symptoms that the root explains, and those that it does not, each with the fact against a link."""
 
     links: tuple[Link, ...]
-    rest: tuple[tuple[Claim, str], ...]
+    unexplained: tuple[tuple[Claim, str], ...]
 
 
 def account(root: Claim, claims: Iterable[Claim]) -> Account:

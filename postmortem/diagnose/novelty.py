@@ -15,7 +15,7 @@ from postmortem.diagnose.case import Case
 from postmortem.formats.lineform import alike
 from postmortem.model import Event
 
-MOST = 8
+MOST_LINES = 8
 
 
 def leads(case: Case, known: Set[object], usual: Set[str]) -> list[Event]:
@@ -30,7 +30,7 @@ def leads(case: Case, known: Set[object], usual: Set[str]) -> list[Event]:
         if form not in usual and e.place not in known:
             printed[form].setdefault(case.rank_of(e), e)
     lone = [next(iter(found.values())) for found in printed.values() if len(found) == 1 or alone]
-    return sorted(lone, key=lambda e: (e.at or 0.0, e.where.source, e.line), reverse=True)[:MOST]
+    return sorted(lone, key=lambda e: (e.at or 0.0, e.where.source, e.line), reverse=True)[:MOST_LINES]
 
 
 def shapes(events: Iterable[Event]) -> frozenset[str]:

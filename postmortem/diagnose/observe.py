@@ -23,7 +23,7 @@ from postmortem.system import forms
 
 LONE = 40  # lines after an exception's decisive line that may still belong to its message
 STARTS = ("exception", "exit", "crash", "stack", "cut")  # events that end the message of an exception above
-MOST = 4096  # ranks that one line names
+MOST_RANKS = 4096  # ranks that one line names
 _REGEXES = forms.regexes("diagnose/lines")
 _ANY_HOST = ("127.", "fe80", "::1", "0.")  # loopback and link-local addresses
 Ranks = tuple[int, ...]
@@ -80,7 +80,7 @@ def _claim(case: Case, e: Event, pattern: Pattern) -> Claim:
     if not hosts and len(ranks) == 1 and ranks[0] in case.registry.host_of:
         hosts = (case.registry.host_of[ranks[0]],)
     foreign = case.not_ours(e)
-    role = "context" if foreign or e.fields.get("uttered") else pattern.role  # see rules/promote.py
+    role = "context" if foreign or e.fields.get("mentioned") else pattern.role  # see rules/promote.py
     return Claim(pattern, role, (e,), ranks, hosts, gpus, pids, e.attempt, foreign, pattern.strength)
 
 
@@ -167,9 +167,9 @@ def numbers(text: str) -> Ranks:
     found: dict[int, None] = {}
     for part in _REGEXES["numbers"].findall(text):
         low, _, high = part.partition("-")
-        for rank in range(whole(low), min(whole(high or low), whole(low) + MOST - 1) + 1):
+        for rank in range(whole(low), min(whole(high or low), whole(low) + MOST_RANKS - 1) + 1):
             found[rank] = None
-    return tuple(found)[:MOST]
+    return tuple(found)[:MOST_RANKS]
 
 
 def _hosts(e: Event) -> tuple[str, ...]:
@@ -223,7 +223,7 @@ def _as_wrapper(c: Claim) -> list[Claim]:
     """An exception that carries another process's failure, as a symptom; none where only its text is repeated."""
     kind = topics.exception_class(c)
     because = f"{kind} only reports another process's failure"
-    return [] if c.event.fields.get("uttered") else [replace(c, role="symptom", because=because)]
+    return [] if c.event.fields.get("mentioned") else [replace(c, role="symptom", because=because)]
 
 
 def _is_repeated(

@@ -55,7 +55,7 @@ def later(root: Claim, claim: Claim) -> str:
     a, b = root.first, claim.first
     if a is None or b is None or not surely_before(root, claim):
         return "later in the file"
-    return told(a, b)
+    return in_words(a, b)
 
 
 def elsewhere(root: Claim, claim: Claim) -> str:
@@ -64,7 +64,7 @@ def elsewhere(root: Claim, claim: Claim) -> str:
     a, b = root.first, claim.first
     if root.strength in ("compared", "silent") or a is None or b is None:
         return ""
-    return "" if a.host is None or b.host is None or a.host == b.host else told(a, b)
+    return "" if a.host is None or b.host is None or a.host == b.host else in_words(a, b)
 
 
 def first_elsewhere(root: Claim, claims: Iterable[Claim]) -> Claim | None:
@@ -73,7 +73,7 @@ def first_elsewhere(root: Claim, claims: Iterable[Claim]) -> Claim | None:
     return min(timed, key=lambda x: x[:2], default=(0.0, "", None))[2]
 
 
-def told(a: Event, b: Event) -> str:
+def in_words(a: Event, b: Event) -> str:
     """The time from a to b in words; empty where one of them has no time."""
     gap = _gap(a, b)
     if gap is None:

@@ -53,7 +53,7 @@ def lacking(case: Case) -> str:
         return _doubt(case)
     if case.registry.ranks or case.registry.world or any(s.kind == "agent" for s in case.sources.values()):
         return "no line shows a rank at work or finished"
-    problems = [e for e in _unknown_notices(case) if e.raw_time or e.fields.get("cries")]
+    problems = [e for e in _unknown_notices(case) if e.raw_time or e.fields.get("reports_error")]
     if problems:
         return "a line reports a problem, and none shows that the work continued"
     return _without_a_job(case)
@@ -65,7 +65,7 @@ def _doubt(case: Case) -> str:
         return "a tool took the stack of a process, and no line shows that the run ended"
     if not case.of_kind("finished") and (lone := standstill.apart(case, standstill.last_lines(case))) is not None:
         return f"{ranks_text(case.ranks_of([lone]))} stopped at another line than all others, and no line shows the end"
-    errors = {e.where for e in _unknown_notices(case) if e.fields.get("cries")}
+    errors = {e.where for e in _unknown_notices(case) if e.fields.get("reports_error")}
     return "errors precede its results" if len(errors) >= SEVERAL and not liveness.shown_at_work(case) else ""
 
 

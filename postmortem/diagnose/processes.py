@@ -69,7 +69,7 @@ class Process:
 
     @property
     def ended_at(self) -> float | None:
-        report = self.end.stated_by if self.end is not None else None
+        report = self.end.reported_by if self.end is not None else None
         return moment(report) if report is not None else None
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from postmortem.diagnose import liveness
 from postmortem.diagnose.case import RANK_LOGS, Case
-from postmortem.diagnose.derive.hangs.rank_rows import MOST
+from postmortem.diagnose.derive.hangs.rank_rows import MOST_RANKS
 from postmortem.diagnose.derive.standstill import MONTH_S, QUIET_S, duration
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import capital, ranks_text
@@ -62,7 +62,7 @@ def announced(case: Case) -> Reached | None:
     for (_, world), found in grouped(((e.pattern, _world(e)), e) for e in joins).items():
         came = {rank for e in found if (rank := _joiner(case, e)) is not None}
         n = max(len(came), *(number(e.fields.get("joined")) or 0 for e in found))
-        if 0 < n < world <= MOST:
+        if 0 < n < world <= MOST_RANKS:
             absent = sorted(set(range(world)) - came) if len(came) == n else []
             left = f"; {ranks_text(absent)} {'has' if len(absent) == 1 else 'have'} no line" if absent else ""
             text = f"Start-up never completed: {n} of {world} ranks announced themselves{left}"
@@ -97,7 +97,7 @@ def _communicators(case: Case) -> Reached | None:
 def _absent(waiting: Sequence[Event]) -> list[int]:
     """The ranks of a communicator that did not begin it."""
     world = max(number(e.fields.get("world")) or 0 for e in waiting)
-    return sorted(set(range(world if world <= MOST else 0)) - {number(e.fields.get("rank")) for e in waiting})
+    return sorted(set(range(world if world <= MOST_RANKS else 0)) - {number(e.fields.get("rank")) for e in waiting})
 
 
 def _process(e: Event) -> tuple[object, ...]:

@@ -22,7 +22,7 @@ from postmortem.system import lazy
 
 _SPAWNED = lazy.regex(r"\bProcess(?:Raised|Exited)Exception\b")
 _PART = lazy.regex(r"(?P<log>.+)\.(?P<part>\d{1,3})(?:\.(?:gz|xz|bz2|zst))?")
-LOGGED = ("line", "notice", "worked", "progress", "identity", "anew")
+LOGGED = ("line", "notice", "worked", "progress", "identity", "restart")
 SLACK_S = 1.0
 PAUSE_S = 60.0  # between two runs that somebody started by hand
 REST = 3  # lines that a launcher's report of a death still takes
@@ -152,7 +152,7 @@ def _without_end_reports(own: Sequence[Event], library: Library) -> list[Event]:
     """Without starts that are a launcher's report of an end: a second host's is about its own ranks."""
     reports = frozenset().union(*(library.telling(word) for word in ("death", "asks", "exit", "end")))
     ends = {e.line for e in own if e.pattern in reports}
-    return [e for e in own if e.kind != "anew" or e.line not in ends]
+    return [e for e in own if e.kind != "restart" or e.line not in ends]
 
 
 def _requeued(own: Sequence[Event], stops: Set[str]) -> list[int]:
@@ -160,7 +160,7 @@ def _requeued(own: Sequence[Event], stops: Set[str]) -> list[int]:
     whole job. What they still printed while it ended them is of the attempt that it ended."""
     found = set()
     for stop in (e.end for e in own if e.pattern in stops):
-        starts = [x for x in own if x.kind == "anew" and x.end > stop]
+        starts = [x for x in own if x.kind == "restart" and x.end > stop]
         if starts and _all_begin(own, starts, stop):
             found.add(min(e.end for e in starts) - 1)
     return sorted(found)
@@ -169,7 +169,9 @@ def _requeued(own: Sequence[Event], stops: Set[str]) -> list[int]:
 def _begins(e: Event) -> bool:
     """Whether a rank is at work or begins anew, or a shell prints the command that starts the job (`set -x`)."""
     command = e.kind == "job" and e.fields["job_name"][0] == COMMAND
-    return command or e.kind == "anew" or (e.kind in ("progress", "finished") and e.source_kind in ("agent", "console"))
+    return (
+        command or e.kind == "restart" or (e.kind in ("progress", "finished") and e.source_kind in ("agent", "console"))
+    )
 
 
 def _birth(begun: Sequence[Event], death: Event) -> list[int]:
@@ -220,7 +222,7 @@ def _is_last_and_uncaught(e: Event) -> bool:
 def _launches(own: Sequence[Event], ended: Set[str]) -> Iterator[tuple[int, list[int]]]:
     """Ends of a program with the launches in the same log: where a writer's first line comes again before any of
     them, it is no start."""
-    again = [e for e in own if e.kind == "anew" and e.fields.get("first")]
+    again = [e for e in own if e.kind == "restart" and e.fields.get("first")]
     raised = [*_ends_of_programs(own, ended, logged=any(e.fields.get("alone") for e in again))] if again else []
     usual = {(e.rank, e.fields.get("writer")) for e in again if raised and e.end < raised[0].end}
     starts = [e.end for e in again if (e.rank, e.fields.get("writer")) not in usual]
@@ -268,7 +270,7 @@ def _fresh(own: Sequence[Event], library: Library) -> Iterator[tuple[int, list[i
     """The last end before each line at which the counts of all writers fall without having grown since that end (in an
     epoch's first line they fall, too, whatever ended). A rank that ended and never speaks again began nothing: the
     others' lines come late through a buffer."""
-    fell = [e for e in own if e.kind == "anew" and "grew" in e.fields]
+    fell = [e for e in own if e.kind == "restart" and "grew" in e.fields]
     spoke = {e.rank: e.end for e in sorted(own, key=lambda e: e.end)}
     starts: dict[int, int] = {}
     for e in own:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from postmortem.model import Event, Source
 
 
-def sequence(events: Sequence[Event], sources: Sequence[Source]) -> tuple[list[Event], list[Source]]:
+def stable_order(events: Sequence[Event], sources: Sequence[Source]) -> tuple[list[Event], list[Source]]:
     """Events and sources in their order. The path decides only between files that are alike in all else."""
     opening: dict[str, tuple[int, str]] = {}
     for e in events:

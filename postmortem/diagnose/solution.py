@@ -48,7 +48,7 @@ class Solution:
     job: str | None = None  # its id, else the folder or the run that separates it from other jobs
     folder: str | None = None  # that folder or run
     named: Name = Name()
-    each: tuple[Solution, ...] = ()  # all attempts, oldest first; empty where there was but one
+    attempts: tuple[Solution, ...] = ()  # all attempts, oldest first; empty where there was but one
     leads: tuple[Event, ...] = ()
     times: Mapping[Line, Moment] = field(default_factory=dict)  # of lines, by their copies
     lost: Unread | None = None  # the input that was not read
@@ -71,13 +71,13 @@ class Solution:
         return bool(job) and (job in (self.job, self.folder) or job in self.named.every)
 
     @property
-    def attempts(self) -> int:
-        return len(self.each) or 1
+    def attempt_count(self) -> int:
+        return len(self.attempts) or 1
 
     @property
     def end(self) -> RunEnd:
         """Whether the logs show the end of the run, of a recovered one that of its last attempt."""
-        case = self.each[-1].case if self.each and self.outcome == "recovered" else self.case
+        case = self.attempts[-1].case if self.attempts and self.outcome == "recovered" else self.case
         if liveness.all_done(case) or (self.outcome in ("healthy", "recovered") and case.of_kind("finished")):
             return "finished"
         if self.root is not None or self.reached is not None or case.ends or liveness.is_alive(case):

@@ -98,7 +98,7 @@ def _signaled(case: Case) -> Claim | None:
     names = [p.rank for p in ended if p.rank is not None]
     signal = ended[0].end.signal if ended[0].end is not None else ""
     because = f"{signal} ended {ranks_text(names)}, and no line shows that the launcher or a scheduler sent it"
-    return _of(case, "rank-exit-signalled", names, [p.end.stated_by for p in ended if p.end], because)
+    return _of(case, "rank-exit-signalled", names, [p.end.reported_by for p in ended if p.end], because)
 
 
 def _reported(case: Case, claims: Sequence[Claim]) -> Claim | None:

@@ -21,7 +21,7 @@ from postmortem.formats.excerpt import CONTEXT
 from postmortem.model.vocabulary import OF_PEERS, OF_THE_GROUP, TELLS
 from postmortem.system import forms
 
-MOST = 600  # characters of a line
+MOST_CHARACTERS = 600  # characters of a line
 OF_THE_JOB = (
     "collective-mismatch",
     "external-signal",
@@ -50,7 +50,7 @@ def of(text: str) -> str:
 @lru_cache(maxsize=4096)
 def _topic(text: str) -> str:
     """The first topic whose words a message has, as `category part`."""
-    found = (name for name, form in forms.regexes("diagnose/topics").items() if form.search(text, 0, MOST))
+    found = (name for name, form in forms.regexes("diagnose/topics").items() if form.search(text, 0, MOST_CHARACTERS))
     return next(found, "")
 
 

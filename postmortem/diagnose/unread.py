@@ -22,10 +22,10 @@ class Unread:
 
     rows: tuple[Skipped, ...]
     total: int
-    lead: str = "no failure in what was read, but"
+    opening: str = "no failure in what was read, but"
 
     def __str__(self) -> str:
-        return self.window or f"{self.lead} {self._extent()}"
+        return self.window or f"{self.opening} {self._extent()}"
 
     @property
     def window(self) -> str:
@@ -42,7 +42,7 @@ class Unread:
         files = list(dict.fromkeys(str(row["path"]) for row in self.rows))
         return f"{files[0] if len(files) == 1 else f'{len(files)} files'} could not be read to the end"
 
-    def told(self) -> list[str]:
+    def sentences(self) -> list[str]:
         """A sentence for each of the first losses, and the number of further ones."""
         sentences = [f"{row['path']}: {str(row['reason']).rstrip('.')}." for row in self.rows[:NAMED]]
         more = len(self.rows) - NAMED

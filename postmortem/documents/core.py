@@ -92,7 +92,7 @@ def _crash(source: Source, path: str, core: Core, written: Stamp | None, stacks:
     text = f"pid {pid} (`{core.command or core.name}`): {name}{' ' + detail if detail else ''}{_thread(core, pid)}"
     fields |= {"signal": name, "comm": core.name, "command": core.command, "ppid": str(core.parent)}
     verb = "raised again" if core.raised and not frames else "crash"
-    fields |= {"detail": detail, "tool": "core", "line": text, "says": f"{verb} {name} {detail}".rstrip()}
+    fields |= {"detail": detail, "tool": "core", "line": text, "signature": f"{verb} {name} {detail}".rstrip()}
     states = "environment: " + " ".join(f"{key}={value}" for key, value in sorted(environment.items()))
     context = (text, states) if environment else (text,)
     fields |= crash.stack(frames) if frames else {}

@@ -77,6 +77,9 @@ def event(
     """A `crash` with its decisive line `at` (from 0). `frames` are innermost first."""
     found = detail_of(frames, arguments)[0]
     fields: Details = stack(frames) | {"tool": tool, "signal": name}
-    fields |= {"line": lines[at].strip(), "says": f"crash {name} {' '.join(filter(None, (detail, found)))}".rstrip()}
+    fields |= {
+        "line": lines[at].strip(),
+        "signature": f"crash {name} {' '.join(filter(None, (detail, found)))}".rstrip(),
+    }
     fields |= {} if pid is None else {"pid": pid}
     return document_event(source, "crash", lines, at, fields, pid)._replace(**who)  # type: ignore[arg-type]

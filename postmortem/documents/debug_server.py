@@ -35,7 +35,7 @@ _STORED = re.compile(r"debug_server/rank(\d{1,7}): b'https?://([\w.-]{1,253}):\d
 _OTHERS = re.compile(
     r"(\d{1,7}): Collective\(.{0,200}?collective_name='([^']{1,80})', input_sizes=(\[[\[\]\d, ]{0,300}\])"
 )
-MOST, ROWS = 4096, 20_000  # ranks; rows of a table
+MOST_RANKS, MOST_ROWS = 4096, 20_000  # ranks; rows of a table
 _TAKEN = re.compile(r"_(\d{4})(\d\d)(\d\d)_(\d\d)(\d\d)(\d\d)\.txt")
 
 
@@ -66,7 +66,7 @@ def _recorded(source: Source, lines: list[str]) -> Iterator[Event]:
     entries: dict[int, list[tuple[Collective, bool]]] = {}
     groups: dict[str, Group] = {}
     for cells, line in _collectives(lines):
-        group, name, sizes, expected = cells[6], cells[7], cells[8], _numbers(cells[10])[:MOST]
+        group, name, sizes, expected = cells[6], cells[7], cells[8], _numbers(cells[10])[:MOST_RANKS]
         missing = {n for cell in cells[13:] if cell[:1] == "{" and "Collective" not in cell for n in _numbers(cell)}
         others = {whole(m[1]): (m[2], m[3]) for m in _OTHERS.finditer(line)}
         groups[group] = {"desc": group.rpartition(":")[2], "ranks": tuple(sorted(expected))}
@@ -79,7 +79,7 @@ def _recorded(source: Source, lines: list[str]) -> Iterator[Event]:
 def _collectives(lines: list[str]) -> Iterator[tuple[list[str], str]]:
     """The rows of the table, each with its cells; no cell before the last has two spaces in it."""
     first = next((number for number, line in enumerate(lines) if line.startswith("--- Collectives")), len(lines))
-    for line in takewhile(lambda line: line[:3] != "---", islice(lines, first + 1, first + ROWS)):
+    for line in takewhile(lambda line: line[:3] != "---", islice(lines, first + 1, first + MOST_ROWS)):
         cells = [cell.strip() for cell in line.split("  ") if cell.strip()]
         if len(cells) > 12 and cells[3].isdecimal():
             yield cells, line

@@ -17,14 +17,14 @@ def fact(
     source: Source,
     lines: list[str],
     at: int,
-    says: str,
+    signature: str,
     *,
     pid: int | None = None,
     stamp: Stamp | None = None,
     fields: Details | None = None,
     **who: Any,
 ) -> Event:
-    """A statement of a document, with the evidence on line `at` (from 0). `says` has the same words for all formats of
-    a kind; `who`: rank, host, gpu, run, attempt, as far as the document itself names them."""
-    event = document_event(source, "fact", lines, at, {**(fields or {}), "says": says}, pid)
+    """A statement of a document, with the evidence on line `at` (from 0). `signature` has the same words for all
+    formats of a kind; `who`: rank, host, gpu, run, attempt, as far as the document itself names them."""
+    event = document_event(source, "fact", lines, at, {**(fields or {}), "signature": signature}, pid)
     return timed(event._replace(**who), stamp)

@@ -30,7 +30,7 @@ from postmortem.model.digits import whole
 from postmortem.privacy import cut
 from postmortem.system import forms
 
-MOST = 2000  # entries of a dump; the default size of torch's own buffer
+MOST_ENTRIES = 2000  # entries of a dump; the default size of torch's own buffer
 MAX_JSON = 32 << 20
 _FIELDS = ("entries", "pg_status", "pg_config")
 _COUNTS = ("enqueued", "started", "completed")
@@ -71,18 +71,18 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
         text = f"The flight-recorder dump cannot be read: {error}."
         yield source_event(source, "unreadable", text, severity="warning")
         return
-    rows = [row for row in _row(document.get("entries"), 20 * MOST) if isinstance(row, dict)]
+    rows = [row for row in _row(document.get("entries"), 20 * MOST_ENTRIES) if isinstance(row, dict)]
     groups = _find_groups(document, rows)
     entries = [one for row in rows if (one := _entry(row, groups.get(_named(row)))) is not None]
     rank = source.rank if source.rank is not None else _rank(source.path, document, groups)
     base = source_event(source, "recorder", "", rank=rank, host=source.host or _word(document.get("host_name")) or None)
-    last = entries[-MOST:]
+    last = entries[-MOST_ENTRIES:]
     fields: Details = {
         "status": _status(document, rows, groups, entries),
         "groups": {g.key: {"desc": g.desc, "ranks": g.ranks} for g in groups.values()},
         "version": _word(document.get("version"), 40),
         # nothing was overwritten: the entries start with the first one
-        "whole": bool(rows) and _number(rows[0].get("record_id")) == 0 and len(entries) <= MOST,
+        "whole": bool(rows) and _number(rows[0].get("record_id")) == 0 and len(entries) <= MOST_ENTRIES,
     }
     yield _event(base, last, fields)
     yield from _marks(base, last)

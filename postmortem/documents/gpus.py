@@ -26,7 +26,7 @@ from postmortem.system import forms
 _RULES = forms.rows("documents/gpus")
 _REGEXES = forms.regexes("documents/gpus")
 _VALUES = forms.regexes("documents/gpu_values")
-MOST = 1000  # facts of a report
+MOST_FACTS = 1000  # facts of a report
 _SEVERE = ("2", "6")  # dcgmErrorSeverity_t: isolate, reset; 5 is a matter of configuration, 1 and 4 of watching
 
 
@@ -36,7 +36,7 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
     seen: set[tuple[str, str]] = set()
     leaves: Iterable[outline.Leaf]
     if content[:4096].lstrip()[:1] in (b"{", b"["):
-        yield from islice(_diag(source, content), MOST)
+        yield from islice(_diag(source, content), MOST_FACTS)
         leaves = _objects(outline.read(source, content)[0])
     elif "," in lines[0]:
         leaves = _table(lines)
@@ -47,13 +47,13 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
             continue
         device = next((m for key in leaf.path if (m := _REGEXES["device"].match(str(key)))), None)
         name = device[device.lastgroup or 0] if device else ""
-        for says, row in _RULES.items():
-            if "value" not in row or not _REGEXES[says].search(leaf.dotted):
+        for signature, row in _RULES.items():
+            if "value" not in row or not _REGEXES[signature].search(leaf.dotted):
                 continue
-            if _VALUES[row["value"]].match(leaf.value) and (name, says) not in seen:
-                seen.add((name, says))
-                yield _fact(source, lines, leaf.line, f"{says}: {leaf.value}", name)
-    yield from islice(_tables(source, lines), MOST)
+            if _VALUES[row["value"]].match(leaf.value) and (name, signature) not in seen:
+                seen.add((name, signature))
+                yield _fact(source, lines, leaf.line, f"{signature}: {leaf.value}", name)
+    yield from islice(_tables(source, lines), MOST_FACTS)
     yield from broken
 
 
@@ -80,13 +80,13 @@ def _row(m: re.Match[str]) -> str:
     return f"{name} : {m['value']}" if m["value"] else name
 
 
-def _fact(source: Source, lines: list[str], at: int, says: str, device: str) -> Event:
+def _fact(source: Source, lines: list[str], at: int, signature: str, device: str) -> Event:
     fields: Details = {}
     if _REGEXES["bus"].search(device):
         fields["pci"] = device
     elif device:
-        says += f" of {'GPU ' if device.isdecimal() else ''}{device}"
-    return fact(source, lines, at, says, fields=fields, gpu=device or None)
+        signature += f" of {'GPU ' if device.isdecimal() else ''}{device}"
+    return fact(source, lines, at, signature, fields=fields, gpu=device or None)
 
 
 def _tables(source: Source, lines: list[str]) -> Iterator[Event]:
@@ -100,8 +100,8 @@ def _tables(source: Source, lines: list[str]) -> Iterator[Event]:
         if not line.startswith("|"):
             continue
         if (m := _REGEXES["smi-row"].match(line)) and m["errors"] not in ("0", "N/A", "Off"):
-            says = f"gpu uncorrectable errors since the driver was loaded: {m['errors']}"
-            yield _fact(source, lines, number, says, m["bus"])
+            signature = f"gpu uncorrectable errors since the driver was loaded: {m['errors']}"
+            yield _fact(source, lines, number, signature, m["bus"])
         elif m := _REGEXES["diag-row"].match(line):
             if health := _REGEXES["health-gpu"].match(m["test"]):
                 test, device, of_health = "", health[1], True

@@ -57,11 +57,11 @@ def _event(source: Source, device: int, total: int, held: Counter[str], trace: l
     failed = next((row for row in reversed(trace) if row.get("action") == "oom"), None)
     grown = sum(_SIGNS.get(str(row.get("action")), 0) * _whole(row.get("size")) for row in trace)
     lines += [f"in the trace of {len(trace):,} steps: {'+' if grown >= 0 else '-'}{size(abs(grown))}"] if trace else []
-    says = f"memory {detail}"
+    signature = f"memory {detail}"
     if failed is not None:
         asked = f"no room for {size(_whole(failed.get('size')))}, {size(_whole(failed.get('device_free')))} free"
-        text, says = f"{text}; {asked}", f"memory oom {asked}; {detail}"
-    fields: Details = {"says": says, "detail": detail, "code": line.split(" ")[0], "line": text}
+        text, signature = f"{text}; {asked}", f"memory oom {asked}; {detail}"
+    fields: Details = {"signature": signature, "detail": detail, "code": line.split(" ")[0], "line": text}
     fields |= {"reserved": total, "allocated": allocated, "held": tuple(held.most_common(LINES))}
     event = source_event(source, "memory", text, fields=fields, gpu=str(device), context=(text, *lines))
     micros = _whole(failed.get("time_us")) if failed else 0

@@ -26,7 +26,7 @@ from postmortem.model.details import Details
 from postmortem.model.digits import number, whole
 from postmortem.system import forms
 
-MOST = 4096  # ranks of a communicator that are listed
+MOST_RANKS = 4096  # ranks of a communicator that are listed
 _REGEXES = forms.regexes("documents/ras")
 Counts = dict[int, tuple[int, list[int], int]]  # count -> how many ranks, those listed, line
 
@@ -48,12 +48,12 @@ def _process(source: Source, lines: list[str], at: int, rank: int, pid: int, hos
 
 
 def _suspects(
-    source: Source, lines: list[str], at: int, ranks: Sequence[int], says: str, stamp: Stamp | None = None
+    source: Source, lines: list[str], at: int, ranks: Sequence[int], signature: str, stamp: Stamp | None = None
 ) -> Event:
-    fields: Details = {"ranks": ", ".join(map(str, sorted(ranks)[:MOST]))} if ranks else {}
+    fields: Details = {"ranks": ", ".join(map(str, sorted(ranks)[:MOST_RANKS]))} if ranks else {}
     if len(ranks) == 1:
         fields["rank"] = ranks[0]
-    return fact(source, lines, at, says, stamp=stamp, fields=fields)
+    return fact(source, lines, at, signature, stamp=stamp, fields=fields)
 
 
 # ── text ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -96,13 +96,13 @@ def _listed(source: Source, lines: list[str], at: int, m: re.Match[str], now: _S
     """A rank with its process, ranks that are missing, or a process that is lost."""
     found = m.groupdict()
     if "ranks" in found:
-        ranks = [whole(n) for n in m["ranks"].split(",")[:MOST] if n.strip()]
+        ranks = [whole(n) for n in m["ranks"].split(",")[:MOST_RANKS] if n.strip()]
         yield _suspects(source, lines, at, ranks, "ras ranks missing")
     elif "gpu" in found:
         fields: Details = {"host": m["host"], "pid": whole(m["pid"]), "gpu": whole(m["gpu"])}
         if now.lost:
             yield fact(source, lines, at, f"ras process {now.lost}", pid=whole(m["pid"]), fields=fields)
-    elif (rank := whole(m["rank"])) < MOST:
+    elif (rank := whole(m["rank"])) < MOST_RANKS:
         if m["pid"]:
             yield _process(source, lines, at, rank, whole(m["pid"]), m["host"])
         last = whole(m["last"]) if m["last"] else 0 if m["none"] else now.last
@@ -127,7 +127,7 @@ def _json(source: Source, lines: list[str], leaves: Sequence[outline.Leaf]) -> I
     for path, item in outline.items(leaves, 4):
         value = {leaf.dotted: leaf for leaf in item}
         rank = number(value["rank"].value) if "rank" in value and path[0] == "communicators" else None
-        if rank is None or rank >= MOST:
+        if rank is None or rank >= MOST_RANKS:
             continue
         at = value["rank"].line
         pid = number(value["pid"].value) if "pid" in value else None
@@ -156,6 +156,6 @@ def _behind(
     many, listed, at = counts[least]
     if not listed:
         others = {rank for count, (_, ranks, _) in counts.items() if count != least for rank in ranks}
-        rest = [rank for rank in range(min(world, MOST)) if rank not in others]
+        rest = [rank for rank in range(min(world, MOST_RANKS)) if rank not in others]
         listed = rest if len(rest) == many else []
     yield _suspects(source, lines, at, listed, f"ras ranks behind {op} {least} of {max(counts)}", stamp)

@@ -29,7 +29,7 @@ from postmortem.model import Event, Source, Stamp
 from postmortem.model.details import Details
 from postmortem.system import forms
 
-MOST = 10_000  # records
+MOST_ROWS = 10_000  # records
 _REGEXES = forms.regexes("documents/schedulers")
 _NAMES, _WORDS, _SLURM, _PBS = (
     forms.rows("documents/schedulers")[name]["names"] for name in ("fields", "words", "words of squeue", "codes of PBS")
@@ -74,22 +74,22 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
             rows += _row(record, slurm)
         elif "node" in record or "nodes" in record:
             yield from _node(source, lines, record)
-        if len(rows) > MOST:
-            broken = [outline.unread(source, f"it has more than {MOST:,} rows")]
+        if len(rows) > MOST_ROWS:
+            broken = [outline.unread(source, f"it has more than {MOST_ROWS:,} rows")]
             break
-    yield from (_fact(source, lines, row) for row in _relevant(rows[:MOST]))
+    yield from (_fact(source, lines, row) for row in _relevant(rows[:MOST_ROWS]))
     yield from broken
 
 
 def _fact(source: Source, lines: list[str], row: Row) -> Event:
     system = "slurm" if source.kind == "slurm" else "batch"
-    says = f"{system} {'step' if row.step else 'job'} {row.state} {row.code} {row.reason}".strip()
+    signature = f"{system} {'step' if row.step else 'job'} {row.state} {row.code} {row.reason}".strip()
     fields: Details = {"job_id": row.job}
     if (m := _REGEXES["one-node"].match(row.nodes)) is not None:
         fields["node"] = m[1]
-        says += f" on {m[1]}"
+        signature += f" on {m[1]}"
     at = min(row.line, len(lines) - 1)
-    return fact(source, lines, at, says, stamp=_stamp(row.end), fields=fields)
+    return fact(source, lines, at, signature, stamp=_stamp(row.end), fields=fields)
 
 
 def _stamp(text: str) -> Stamp | None:

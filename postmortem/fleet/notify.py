@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 SECONDS = 5.0  # of one try
 PAUSES = (0.5, 1.5)  # seconds before the second and the third try
-MOST = 8  # addresses
+MOST_ADDRESSES = 8  # addresses
 SETTINGS = 1 << 16  # bytes of a file of addresses
 SUMMARY, KEY = 1024, 255  # characters that PagerDuty accepts
 PAGERDUTY = ("events.pagerduty.com", "events.eu.pagerduty.com")
@@ -79,7 +79,7 @@ def addresses(given: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
     found: list[str] = []
     for one in list(given) or environ.get(NOTIFY, "").split():
         found += _in_file(Path(one[1:])) if one.startswith("@") else [one]
-    return list(dict.fromkeys(found))[:MOST]
+    return list(dict.fromkeys(found))[:MOST_ADDRESSES]
 
 
 def _in_file(path: Path) -> list[str]:

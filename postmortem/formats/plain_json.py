@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any
 
-MOST = 4_000_000  # commas, colons and brackets; a recorder's dump of 20,000 collectives has one million
+MOST_VALUES = 4_000_000  # commas, colons and brackets; a recorder's dump of 20,000 collectives has one million
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -19,8 +19,8 @@ class TooMuch(ValueError):
 
 def bounded(text: str) -> str:
     """The same text, or TooMuch."""
-    if len(text) > MOST and sum(map(text.count, ",:[{")) > MOST:
-        raise TooMuch(f"it has more than {MOST:,} values")
+    if len(text) > MOST_VALUES and sum(map(text.count, ",:[{")) > MOST_VALUES:
+        raise TooMuch(f"it has more than {MOST_VALUES:,} values")
     return text
 
 

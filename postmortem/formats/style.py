@@ -26,7 +26,7 @@ class Style(NamedTuple):
     word: str = ""  # a regex of the word and number of the writer, near the begin of a line
 
 
-MOST = 512  # the largest rank with which a node begins
+MOST_RANKS = 512  # the largest rank with which a node begins
 ENOUGH = 100  # lines that are searched for numbered writers
 NEAR = 120  # characters of a line that are searched for its writer
 _ROWS, _REGEXES = forms.rows("formats/envelopes"), forms.regexes("formats/envelopes")
@@ -167,7 +167,7 @@ def _are_writers(texts: list[str], least: int, lead: str) -> bool:
     seen = Counter(numbers)
     downs = any(b < a for a, b in pairwise(numbers))
     first = min(seen, default=0)
-    placed = first == 0 or 2 <= first <= MOST
+    placed = first == 0 or 2 <= first <= MOST_RANKS
     complete = 2 <= len(seen) == max(seen, default=0) - first + 1
     return placed and complete and min(seen.values()) >= least and downs and not _REGEXES["counted-lead"].search(lead)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from postmortem.input.archives import is_tar, is_zip
 from postmortem.input.codecs import compression
 
-PACKED, IN_TAR, MOST = 256, 1024, 100_000  # bytes of a small log in an archive at least, and logs in one at most
+PACKED, IN_TAR, MOST_LOGS = 256, 1024, 100_000  # bytes of a small log in an archive at least, and logs in one at most
 OF_A_LOG = 400_000  # bytes of a large log that are read in the time of a small one
 TAR_NAMES = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
 
@@ -34,7 +34,7 @@ class Container:
         bytes, and their number is unknown before it is read."""
         if not self.is_archive:
             return self.size
-        return self.size + OF_A_LOG * min(MOST, self.size // (IN_TAR if self.form == "tar" else PACKED))
+        return self.size + OF_A_LOG * min(MOST_LOGS, self.size // (IN_TAR if self.form == "tar" else PACKED))
 
 
 def form_of(label: str, head: bytes) -> str:

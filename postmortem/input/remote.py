@@ -20,7 +20,7 @@ from postmortem.input.streams import Bytes, Incomplete
 from postmortem.model import Skip
 
 AHEAD = 4 << 20  # bytes asked for at once: a request takes as long as a megabyte
-MOST = 100_000  # objects under one address
+MOST_OBJECTS = 100_000  # objects under one address
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 
@@ -68,8 +68,8 @@ def find(url: str, prefix: str = "") -> Iterator[Container | Skip]:
         label = f"{prefix}/{inside}" if prefix else inside
         yield (
             _container(system, name, label, rows[name].get("size"))
-            if number < MOST
-            else Skip(label, 0, f"more than {MOST} objects")
+            if number < MOST_OBJECTS
+            else Skip(label, 0, f"more than {MOST_OBJECTS} objects")
         )
 
 

@@ -24,7 +24,7 @@ from postmortem.system import cache
 
 MAX_FILE = 1 << 20
 CAUSES = "causes"  # the folder of usual causes of a symptom, which are no patterns (postmortem/causes/rows.py)
-MOST = 5000  # files of a folder
+MOST_FILES = 5000  # files of a folder
 SETTLED = 2.0  # seconds: a file that was changed within the clock's tick may change again and look the same
 HINT = "a folder of patterns has files `NAME.yaml` of at most 1 MiB; see patterns/README.md"
 
@@ -36,8 +36,8 @@ def found(root: Path) -> Iterator[tuple[Path, bytes]]:
     if not paths and any(root.iterdir()):
         raise PatternError(f"{root}: no pattern file in this folder", HINT)
     for number, path in enumerate(paths):
-        if number == MOST:
-            raise PatternError(f"{root}: more than {MOST:,} pattern files", HINT)
+        if number == MOST_FILES:
+            raise PatternError(f"{root}: more than {MOST_FILES:,} pattern files", HINT)
         try:
             target = path.resolve(strict=True)
             if not target.is_relative_to(inside):

@@ -79,7 +79,7 @@ class Stacked(TypedDict, total=False):
 
 
 class Raised(TypedDict, total=False):
-    """Of an exception, also `uttered`: logged, and not the writer's last line; of a `cut`, `opened` only."""
+    """Of an exception, also `mentioned`: logged, and not the writer's last line; of a `cut`, `opened` only."""
 
     type: str
     message: str
@@ -96,7 +96,7 @@ class Raised(TypedDict, total=False):
     logged: bool
     ignored: bool
     headless: bool
-    uttered: bool
+    mentioned: bool
     stepped: bool  # between two steps of its writer
     last_error: bool  # on the line that torch quotes as NCCL's last error
 
@@ -121,13 +121,13 @@ class Ended(TypedDict, total=False):
     """Of an exit."""
 
     block: bool  # of torchrun
-    told_by: str
+    reported_by: str
 
 
 class Failed(TypedDict, total=False):
     """Of a fault, or of a fact."""
 
-    says: str  # read by patterns
+    signature: str  # read by patterns
     warned: str
     library: str
 
@@ -149,8 +149,8 @@ class Named(TypedDict, total=False):
 class Identified(TypedDict, total=False):
     """Of an identity or a pid. Two statements that differ are None."""
 
-    said_rank: int | None
-    said_worker: int | None
+    stated_rank: int | None
+    stated_worker: int | None
     bus: str
     torch: str
     nccl: str
@@ -171,7 +171,7 @@ class Series(TypedDict):
 
 
 class Worked(TypedDict, total=False):
-    """Of ordinary lines: progress, worked, finished, line, notice, anew."""
+    """Of ordinary lines: progress, worked, finished, line, notice, restart."""
 
     series: Series  # of the last progress
     loss: str
@@ -185,7 +185,7 @@ class Worked(TypedDict, total=False):
     milestone: bool
     final: tuple[int, str]  # number and text of a writer's last line that is neither a complaint nor a library's
     once: tuple[tuple[int, str, str], ...]  # number, text and body of lines with a shape of their own
-    cries: bool  # reports an error
+    reports_error: bool  # reports an error
     grew: int  # the line where the count last grew
 
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
-MOST = 19  # digits: nanoseconds since the epoch
+MOST_DIGITS = 19  # digits: nanoseconds since the epoch
 
 
 def number(value: object) -> int | None:
@@ -28,7 +28,7 @@ def number(value: object) -> int | None:
 
 def whole(digits: str) -> int:
     """Return the number in digits; 0 where there are more than any number of a log has."""
-    return int(digits) if len(digits) <= MOST else 0
+    return int(digits) if len(digits) <= MOST_DIGITS else 0
 
 
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")

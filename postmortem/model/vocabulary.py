@@ -16,7 +16,7 @@ SEVERITIES = ("fatal", "error", "warning", "info")
 LOUD = SEVERITIES[:2]
 STRENGTHS = ("stated", "compared", "ended", "silent")
 EventKind = Literal[
-    "anew",  # a count or a script begins again
+    "restart",  # a count or a script begins again
     "counter",  # a memory cgroup's counters
     "crash",  # a block of a fault handler, a debugger or a terminated C++ program
     "cut",  # a traceback without its end
@@ -42,7 +42,7 @@ EventKind = Literal[
     "stamp",  # a time for the comparison of clocks, as is
     "sync",  # marks of many lines
     "unreadable",  # a document that cannot be read
-    "uttered",  # an exception that a line mentions
+    "mentioned",  # an exception that a line mentions
     "worked",  # a sign of work
 ]
 TELLS = (  # the meaning of a pattern's line for the reasoning over several ranks

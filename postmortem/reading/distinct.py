@@ -29,7 +29,7 @@ from postmortem.reading import Read
 OBSERVED = frozenset({"console", "agent", "json-lines", "ray", "scheduler"})
 DECLARED = frozenset({"environment", "run"})  # settings that a job was started with
 CHUNK, LONGEST = 1 << 20, 1 << 14
-MOST = 40_000  # forms of a run, and distinct lines of a file
+MOST_FORMS = 40_000  # forms of a run, and distinct lines of a file
 ROOM = 16 << 20  # bytes of a file's distinct lines
 KEYS = 500_000  # lines of a file that are recognized by their hash
 PACED = 256  # lines of a chunk that are searched for a step and its time
@@ -197,7 +197,7 @@ class LineObserver:
 
     def _new(self, number: int, raw: bytes, kind: int) -> None:
         self._room -= len(raw)
-        if len(self._lines) >= MOST or self._room < 0:
+        if len(self._lines) >= MOST_FORMS or self._room < 0:
             self.whole = False
             return
         self._lines[kind] = First(number, raw, self._step_before(number), False)
@@ -264,7 +264,7 @@ def _add(found: RunLines, one: SourceLines, first: First, owner: Owner, names: S
     form = alike(text, names)
     known = found.distinct.get(form)
     if known is None:
-        if len(found.distinct) >= MOST:
+        if len(found.distinct) >= MOST_FORMS:
             found.whole = False
             return
         known = found.distinct[form] = DistinctLine(

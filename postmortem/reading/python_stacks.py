@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SECONDS, MEMORY, MOST = 20, 4 << 30, 4 << 20  # of the process; bytes of its output
+SECONDS, MEMORY, MOST_BYTES = 20, 4 << 30, 4 << 20  # of the process; bytes of its output
 _CODE = f"""
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, ({MEMORY}, {MEMORY}))
@@ -30,7 +30,7 @@ def of(core: Path, executable: str) -> tuple[str, str]:
         done = subprocess.run(command, capture_output=True, timeout=SECONDS, stdin=subprocess.DEVNULL, env={}, cwd="/")
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", f"pystack did not end: {type(error).__name__}"
-    text = done.stdout[:MOST].decode("utf-8", "backslashreplace")
+    text = done.stdout[:MOST_BYTES].decode("utf-8", "backslashreplace")
     if "Traceback for thread" in text:
         return text, ""
     errors = [line for line in done.stderr.decode("utf-8", "replace").split("\n") if line.strip()]

@@ -16,7 +16,7 @@ from postmortem.report import causes, summary, text, view
 from postmortem.report import json as plain
 
 LIMIT = 2000  # bytes
-MOST, MISSING = 3, 2  # reasons, actions and attempts; missing evidence
+MOST_ITEMS, MISSING = 3, 2  # reasons, actions and attempts; missing evidence
 WIDTHS = (300, 200, 150, 110, 80, 60, 40, 25, 10)  # characters of a text, the widest that fits
 
 
@@ -47,9 +47,9 @@ def _brief(document: view.Document, most: int, wide: int) -> dict[str, Any]:
         "headline": text.sentence(" ".join(filter(None, view.lead(document))), sentence),
         "culprit": {name: found[: wide // 10] for name, found in culprit.items()},
         "collective": text.sentence(summary.collective(document), sentence),
-        "attempts": [text.sentence(found.line, wide) for found in summary.attempts(document)[-MOST:]],
-        "because": [text.sentence(item, wide) for item in because[:MOST]],
-        "actions": [text.sentence(action, wide) for action in actions[:MOST]],
+        "attempts": [text.sentence(found.line, wide) for found in summary.attempts(document)[-MOST_ITEMS:]],
+        "because": [text.sentence(item, wide) for item in because[:MOST_ITEMS]],
+        "actions": [text.sentence(action, wide) for action in actions[:MOST_ITEMS]],
         "evidence": [_proof(proof, sentence) for proof in proofs[:most]],
         "missing": [{name: _short(item.get(name), wide) for name in ("what", "how")} for item in missing[:MISSING]],
         "cause": text.line(causes.first(document), sentence),

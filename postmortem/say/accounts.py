@@ -28,7 +28,7 @@ COMMAND = 300  # characters
 MOST_ATTEMPTS, NAMED = 200, 64  # and ranks or hosts of one
 MOST_SNAPSHOTS = 32
 OTHERS = 3  # attempts that failed differently and are mentioned
-OPENING = ("identity", "anew", "pid")
+OPENING = ("identity", "restart", "pid")
 Symptom = tuple[Pattern, Event]
 TIMES = ("once", "twice", "three times", "four times", "five times", "six times")
 
@@ -68,7 +68,7 @@ def _process(case: Case, p: Process, last_collective: str | None) -> rows.Proces
         "end_kind": p.end.kind if p.end else None,
         "exit_code": p.end.code if p.end else None,
         "signal": (p.end.signal or None) if p.end else None,
-        "end_stated_by": _line(p.end.stated_by) if p.end and p.end.stated_by else None,
+        "end_stated_by": _line(p.end.reported_by) if p.end and p.end.reported_by else None,
         "error": _line(p.error) if p.error else None,
         "finished": p.finished,
     }
@@ -174,7 +174,7 @@ def _run(job: str | None, launchers: set[int], members: Sequence[Solution]) -> r
 
 def _each(solution: Solution) -> Sequence[Solution]:
     """Its attempts; of a job that was started over and over the last ones."""
-    return (solution.each or (solution,))[-MOST_ATTEMPTS:]
+    return (solution.attempts or (solution,))[-MOST_ATTEMPTS:]
 
 
 def attempts(solution: Solution) -> list[Attempt]:
@@ -207,7 +207,7 @@ def _begin(case: Case) -> float | None:
 
 def _ended(s: Solution) -> tuple[str | None, Event | None]:
     """How the rank at fault ended, else the job, and the line that reports it; None where no line does."""
-    ends = {str(end): end.stated_by for r in s.ranks if (end := s.case.end_of(r)) is not None}
+    ends = {str(end): end.reported_by for r in s.ranks if (end := s.case.end_of(r)) is not None}
     if len(ends) == 1:
         return ends.popitem()
     if s.outcome == "healthy":
@@ -222,7 +222,7 @@ def _ended(s: Solution) -> tuple[str | None, Event | None]:
 
 def other_attempts(solution: Solution) -> Iterator[str]:
     """Sentences on the other attempts: how many failed in the same way, and where the line is of those that did not."""
-    others = [s for s in solution.each if s.root is not None and s.case.attempt != solution.case.attempt]
+    others = [s for s in solution.attempts if s.root is not None and s.case.attempt != solution.case.attempt]
     alike = [s for s in others if _way(s) == _way(solution)]
     if alike and solution.root is not None:
         numbers = sorted(s.case.attempt for s in (solution, *alike) if s.case.attempt is not None)

@@ -55,7 +55,7 @@ def write(
         "alternatives": reasons.alternatives(solution),
         "unexplained": [
             {"pattern": c.pattern.id, "title": c.pattern.title, "where": str(c.event.where), "because": against}
-            for c, against in solution.account.rest[:ROWS]
+            for c, against in solution.account.unexplained[:ROWS]
         ],
         "findings": findings,
         "processes": accounts.processes(solution, collectives),
@@ -99,7 +99,7 @@ def _job(solution: Solution) -> contract.Job:
         "hosts": sorted(named | set(registry.host_of.values())),
         "torch": registry.torch,
         "nccl": registry.nccl,
-        "attempts": solution.attempts,
+        "attempts": solution.attempt_count,
     }
 
 
@@ -148,7 +148,7 @@ def _verdict(seen: Seen, known: Facts, evidence: Evidence) -> verdict.Verdict:
         row["collective"] = seen.stuck
     if root is not None:
         row["pattern"] = root.pattern.id
-        if solution.outcome == "recovered" or solution.attempts > 1:
+        if solution.outcome == "recovered" or solution.attempt_count > 1:
             row["attempt"] = solution.case.attempt
     row["because"] = reasons.because(solution, str(own_frame(root.event).where) if root else "")
     row["actions"] = [*_actions(seen, root)] if root else []

@@ -11,7 +11,7 @@ from postmortem.library import regexes
 from postmortem.model import Event, Pattern
 from postmortem.model.contract import verdict as contract
 
-MOST = 40
+MOST_ITEMS = 40
 AROUND = 5  # lines shown on each side of a frame
 
 
@@ -29,7 +29,7 @@ class Evidence:
         key = (*e.place, e.text[:200])
         if key in self.index:
             return self.index[key]
-        if len(self.items) >= MOST:
+        if len(self.items) >= MOST_ITEMS:
             return None
         self.index[key] = len(self.items)
         self.items.append(self._row(e, pattern, about))

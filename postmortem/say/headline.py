@@ -29,7 +29,7 @@ from postmortem.model.vocabulary import LOUD, OF_PEERS
 from postmortem.privacy import cut
 from postmortem.system import forms
 
-MOST = 140  # characters of a title
+MOST_CHARACTERS = 140  # characters of a title
 LIMITS = range(105, 20, -12)  # characters of a quoted message: less in a title that would be too long
 ELSEWHERE = " while the others waited in a collective"
 MANY = 6  # culprits of which the host is not named
@@ -42,10 +42,10 @@ def headline(solution: Solution) -> str:
 
 
 def title(solution: Solution) -> tuple[str, str]:
-    """The headline with the date of its time, in at most MOST characters if possible, and the rest, which may be
+    """The headline with the date of its time, in at most MOST_CHARACTERS if possible, and the rest, which may be
     empty. It has no half of a quotation in brackets: the decisive line is shown with it."""
     shorter = (_parts(solution, limit, dated=True) for limit in LIMITS)
-    fits = (parts for parts in shorter if len(parts[0]) < MOST and "…)" not in parts[0])
+    fits = (parts for parts in shorter if len(parts[0]) < MOST_CHARACTERS and "…)" not in parts[0])
     first, rest = next(fits, None) or _parts(solution, LIMITS[-1], dated=True)
     return _ended(first), _ended(capital(rest)) if rest else ""
 

@@ -119,7 +119,7 @@ def _effects(solution: Solution, root: Claim) -> Iterator[str]:
     if other is not None:
         where = (other.first or other.event).where
         yield f"First report from another host ({where}): {order.elsewhere(root, other)}."
-    for claim, against in solution.account.rest[:NAMED]:
+    for claim, against in solution.account.unexplained[:NAMED]:
         yield f"Unexplained: {claim.event.where}, {inside(claim.pattern.title)}; {against}."
     accusing = [c for c in solution.claims if c.pattern.role in ("cause", "symptom")]
     for claim in [c for c in accusing if solution.case.not_ours(c.event)][:NAMED]:
@@ -128,7 +128,7 @@ def _effects(solution: Solution, root: Claim) -> Iterator[str]:
 
 def _rootless(solution: Solution) -> list[str]:
     if solution.unread is not None:
-        return solution.unread.told()
+        return solution.unread.sentences()
     if solution.outcome == "healthy":
         handled = [f"{c.event.where}: {c.because}" for c in solution.claims if c.role == "context" and c.because]
         no_failure = "No line reports a failure, and no launcher reports a failed rank."

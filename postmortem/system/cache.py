@@ -19,7 +19,7 @@ from typing import Any
 
 from postmortem.system.resources import PACKAGE
 
-MOST = 24  # files of a kind
+MOST_FILES = 24  # files of a kind
 
 
 def folder() -> Path:
@@ -92,5 +92,5 @@ def _sealed(path: Path, body: bytes) -> bytes:
 
 def _forget(path: Path) -> None:
     """Remove all but the newest files of the kind: each change of a pattern adds one."""
-    for old in sorted(path.parent.glob(f"*{path.suffix}"), key=lambda p: p.stat().st_mtime)[:-MOST]:
+    for old in sorted(path.parent.glob(f"*{path.suffix}"), key=lambda p: p.stat().st_mtime)[:-MOST_FILES]:
         old.unlink(missing_ok=True)

@@ -32,7 +32,7 @@ Work = Callable[[tuple[T, ...]], list[R]]
 Done = Callable[[int, bool], None]  # index of an item, and whether it was read
 
 BUNDLE = 128 << 20  # bytes; dask takes 2 ms for each task
-MOST = 512  # items in a bundle
+MOST_ITEMS = 512  # items in a bundle
 PAYS = 1.0  # seconds of one process's work from which on a second process is worth its start
 BYTES_PER_SECOND = 600e6
 SECONDS_PER_ITEM = 1.5e-3
@@ -79,7 +79,7 @@ def bundles(sizes: Sequence[int], target: int) -> list[tuple[int, ...]]:
     held: list[int] = []
     weight = 0
     for index, size in enumerate(sizes):
-        if held and (weight + size > target or len(held) >= MOST):
+        if held and (weight + size > target or len(held) >= MOST_ITEMS):
             out.append(tuple(held))
             held, weight = [], 0
         held.append(index)

@@ -135,16 +135,16 @@ def requeued(*events: Event) -> list[int | None]:
 def test_a_job_that_is_put_back_into_the_queue_begins_where_its_ranks_introduce_themselves() -> None:
     """Slurm stops step and job in two lines, and ranks go on for the seconds that they are given."""
     stops = [line(10, "requeued"), line(11, "requeued")]
-    anew = [line(20, kind="anew", rank=r) for r in (0, 1)]
-    assert requeued(line(1), *stops, line(15), *anew, line(30)) == [0, 0, 0, 0, 1, 1, 1]
+    starts = [line(20, kind="restart", rank=r) for r in (0, 1)]
+    assert requeued(line(1), *stops, line(15), *starts, line(30)) == [0, 0, 0, 0, 1, 1, 1]
     assert requeued(line(1), *stops, line(15, kind="progress"), line(30)) == [None] * 5
     torn = line(12, "death")  # torchrun's word on workers that Slurm ended is no end of another attempt
-    assert requeued(line(1), *stops, torn, *anew, line(30)) == [0, 0, 0, 0, 1, 1, 1]
+    assert requeued(line(1), *stops, torn, *starts, line(30)) == [0, 0, 0, 0, 1, 1, 1]
 
 
 def test_a_rank_that_goes_on_counting_was_not_requeued() -> None:
     count = line(40, kind="worked", rank=1, by="count")
-    assert requeued(line(1), line(10, "requeued"), line(20, kind="anew", rank=0), count) == [None] * 4
+    assert requeued(line(1), line(10, "requeued"), line(20, kind="restart", rank=0), count) == [None] * 4
 
 
 # ── the attempt of a line without one ────────────────────────────────────────────────────────────────────────────────

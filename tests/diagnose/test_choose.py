@@ -120,7 +120,7 @@ def causes(draw: st.DrawFn) -> list[Claim]:
                 line=draw(st.sampled_from((1, 2, 20, 40))),
                 sigma=draw(st.sampled_from((0.001, 2.0))),
                 host=draw(st.sampled_from(("node-a", "node-b"))),
-                step=draw(st.integers(0, 1)),
+                preference=draw(st.integers(0, 1)),
             )
         )
     return found

@@ -189,7 +189,7 @@ def test_a_line_may_name_the_signal_instead(named: str, short: str) -> None:
     line = event("task 3: …", signal=named)
     end = endings.reported(line)
     assert end is not None
-    assert (end.short, end.stated_by) == (short, line)
+    assert (end.short, end.reported_by) == (short, line)
 
 
 def test_the_signal_that_a_line_names_goes_before_its_code() -> None:

@@ -45,7 +45,7 @@ def test_a_symptom_follows_by_its_role_where_nothing_contradicts_it() -> None:
     same, other, nameless = effect(ranks=(1,)), effect(ranks=(0,)), effect()
     result = account(root, [root, same, other, nameless])
     assert [link.because for link in result.links] == ["the same rank", "another rank of the job", "the same job"]
-    assert result.rest == ()
+    assert result.unexplained == ()
 
 
 def test_what_surely_came_before_the_cause_is_left_over() -> None:
@@ -53,7 +53,7 @@ def test_what_surely_came_before_the_cause_is_left_over() -> None:
     before = effect(NOON, ranks=(0,))
     result = account(root, [before])
     assert result.links == ()
-    assert result.rest == ((before, "it precedes the cause"),)
+    assert result.unexplained == ((before, "it precedes the cause"),)
 
 
 @pytest.mark.parametrize("speaker", ["kernel", "tool"])
@@ -65,7 +65,7 @@ def test_what_the_kernel_states_of_another_host_is_no_symptom(speaker: str) -> N
         result = account(root, [effect(speaker=speaker, **fields)])  # type: ignore[arg-type]
         assert bool(result.links) is joined, fields
         if not joined:
-            assert result.rest[0][1] == "nothing links it to the cause"
+            assert result.unexplained[0][1] == "nothing links it to the cause"
 
 
 P = pattern()

@@ -10,7 +10,7 @@ import pytest
 
 from claims import NOON, case, claim, event, exits, pattern, steps
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs import comparisons, lead, library_reports, watchdogs
+from postmortem.diagnose.derive.hangs import comparisons, hints, library_reports, watchdogs
 from postmortem.diagnose.derive.hangs.rank_rows import Row, Table, at_odds, odd_one_out, table
 from postmortem.diagnose.who.evidence import Evidence, Subject
 from postmortem.model import Event
@@ -236,7 +236,7 @@ def test_a_progress_bar_above_a_complaint_shows_rank_0_at_work() -> None:
 
 def test_a_warning_that_one_rank_alone_printed_is_named() -> None:
     def odd(*events: Event, logged: Any = (0, 1)) -> Found:
-        return named(lead.odd_notice, seen([], *(line(r) for r in logged), *events))
+        return named(hints.odd_notice, seen([], *(line(r) for r in logged), *events))
 
     def notice(rank: int, text: str = "WARNING bad record 7") -> Event:
         return at_line(6, rank, "notice", text=text)

@@ -123,7 +123,7 @@ def test_how_well_a_rank_is_known_decides() -> None:
 
 
 def test_a_rank_that_an_identity_line_names_in_words() -> None:
-    said = event("I am rank 5", "x.log", 1, "identity", fields={"said_rank": 5, "pid": 9})
+    said = event("I am rank 5", "x.log", 1, "identity", fields={"stated_rank": 5, "pid": 9})
     assert known(said).rank_of_pid(9) == 5
 
 
@@ -249,7 +249,7 @@ def test_an_exit_report_a_file_of_ray_and_a_number_beyond_the_world() -> None:
 def test_a_console_with_lines_of_others_is_not_of_the_one_rank_that_it_names() -> None:
     named, other = event("w", "job.log", 1, "line", rank=0), event("x", "job.log", 2, "line")
     assert files(known(named, other, sources=(source("job.log"),))) == {}
-    said = event("I am rank 0", "job.log", 3, "identity", rank=0, fields={"said_rank": 0})
+    said = event("I am rank 0", "job.log", 3, "identity", rank=0, fields={"stated_rank": 0})
     assert files(known(named, other, said, sources=(source("job.log"),))) == {"job.log": 0}
     one = event(kind="identity", file="x", fields={"world": 1})
     assert files(known(named, other, one, sources=(source("job.log"),))) == {"job.log": 0}

@@ -185,9 +185,9 @@ def test_the_extent_is_in_bytes_or_in_files() -> None:
 
 def test_the_first_five_losses_are_listed_and_requested() -> None:
     found = unread(*(row(f"{n}.log") for n in range(7)))
-    assert found.told() == [*(f"{n}.log: gz ends early." for n in range(5)), "2 more losses are in the ledger."]
+    assert found.sentences() == [*(f"{n}.log: gz ends early." for n in range(5)), "2 more losses are in the ledger."]
     assert [item["what"] for item in of_unread(found)] == [f"{n}.log: gz ends early" for n in range(5)]
-    assert unread(row()).told() == ["a.log: gz ends early."] and len(unread(*[row()] * 5).told()) == 5
+    assert unread(row()).sentences() == ["a.log: gz ends early."] and len(unread(*[row()] * 5).sentences()) == 5
 
 
 def test_a_request_has_the_way_to_get_the_file() -> None:

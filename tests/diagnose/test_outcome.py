@@ -94,7 +94,7 @@ def ends(*events: Event, claims: Any = (), **known: Any) -> list[tuple[str, int 
 
 
 def loud_line(line: int, text: str = "ERROR odd", file: str = "a.log", **more: Any) -> Event:
-    return at_line(line, text, file, "notice", cries=True, **more)
+    return at_line(line, text, file, "notice", reports_error=True, **more)
 
 
 ERROR, RETRIES = "log-ends-with-error", "log-ends-in-retries"

@@ -52,7 +52,7 @@ WITHIN = kernels(at=NOON + 2, at_sigma=0.1, comm="python3")
 
 def loose(c: Claim, *own: Claim, **known: Any) -> bool:
     events = known.pop("events", WORK)
-    return c in foreign.unbound(case(*events, ranks=(0, 1), **known), [c, *own])
+    return c in foreign.unlinked(case(*events, ranks=(0, 1), **known), [c, *own])
 
 
 def test_a_host_without_a_rank_is_a_another_job() -> None:
@@ -175,10 +175,10 @@ def test_a_loose_cause_yields_to_another_or_is_a_guess() -> None:
         ((claim(RAISED, role="symptom"),), "cause", True),
         ((claim(RAISED, strength="silent"),), "cause", True),
     ):
-        first = foreign.doubted(seen, [UNDATED, *others], [UNDATED])[0]
+        first = foreign.downgraded(seen, [UNDATED, *others], [UNDATED])[0]
         assert (first.role, first.guess) == (role, guess)
-    (dated,) = foreign.doubted(seen, [WITHIN], [WITHIN])
-    (scheduler,) = foreign.doubted(seen, [c := kernels(speaker="scheduler")], [c])
+    (dated,) = foreign.downgraded(seen, [WITHIN], [WITHIN])
+    (scheduler,) = foreign.downgraded(seen, [c := kernels(speaker="scheduler")], [c])
     assert not dated.guess and not scheduler.guess
 
 

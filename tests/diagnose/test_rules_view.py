@@ -141,13 +141,13 @@ def test_an_ordinary_wait_at_the_end_of_a_log_is_trouble() -> None:
 
 # ── what a log's last exception without a traceback says ─────────────────────────────────────────────────────────────
 
-UTTERED = pattern("uttered", severity="error")
+MENTIONED = pattern("mentioned", severity="error")
 
 
-def uttered(line: int = 5, file: str = "a.log", **more: Any) -> Claim:
-    p = more.pop("p", UTTERED)
+def mentioned(line: int = 5, file: str = "a.log", **more: Any) -> Claim:
+    p = more.pop("p", MENTIONED)
     role = more.pop("role", "context")
-    return claim(p, event("ValueError: odd", file, line, fields={"uttered": True} | more), role=role)
+    return claim(p, event("ValueError: odd", file, line, fields={"mentioned": True} | more), role=role)
 
 
 def promoted_lines(*claims: Claim, events: Any = ()) -> list[int | None]:
@@ -159,20 +159,20 @@ LEFT = exits(r1=1)
 
 
 def test_the_last_one_counts_where_a_rank_left_with_a_code_or_somebody_complains() -> None:
-    assert promoted_lines(uttered(5), uttered(9), events=LEFT) == [9]
-    assert promoted_lines(uttered(5), uttered(9, "b.log"), events=LEFT) == [5, 9]
-    assert promoted_lines(uttered(5), claim(LOST)) == [5]
-    assert promoted_lines(uttered(5)) == []
-    assert promoted_lines(uttered(5), events=exits(r1=-15)) == []
+    assert promoted_lines(mentioned(5), mentioned(9), events=LEFT) == [9]
+    assert promoted_lines(mentioned(5), mentioned(9, "b.log"), events=LEFT) == [5, 9]
+    assert promoted_lines(mentioned(5), claim(LOST)) == [5]
+    assert promoted_lines(mentioned(5)) == []
+    assert promoted_lines(mentioned(5), events=exits(r1=-15)) == []
     quiet = claim(pattern("q", "hang", role="symptom", severity="warning"))
-    assert promoted_lines(uttered(5), quiet) == []
+    assert promoted_lines(mentioned(5), quiet) == []
 
 
 def test_not_where_the_rank_worked_on_or_the_pattern_is_no_cause() -> None:
     work = event("step", "a.log", 9, "progress")
-    assert promoted_lines(uttered(5), events=[*LEFT, work]) == []
-    assert promoted_lines(uttered(12), events=[*LEFT, work]) == [12]
-    assert promoted_lines(uttered(9), events=[*LEFT, work]) == [9]
-    assert promoted_lines(uttered(5), events=[*LEFT, work._replace(where=work.where._replace(source="b"))]) == [5]
-    assert promoted_lines(uttered(5, p=pattern("s", role="symptom")), events=LEFT) == []
-    assert promoted_lines(uttered(5, uttered=False), events=LEFT) == []
+    assert promoted_lines(mentioned(5), events=[*LEFT, work]) == []
+    assert promoted_lines(mentioned(12), events=[*LEFT, work]) == [12]
+    assert promoted_lines(mentioned(9), events=[*LEFT, work]) == [9]
+    assert promoted_lines(mentioned(5), events=[*LEFT, work._replace(where=work.where._replace(source="b"))]) == [5]
+    assert promoted_lines(mentioned(5, p=pattern("s", role="symptom")), events=LEFT) == []
+    assert promoted_lines(mentioned(5, mentioned=False), events=LEFT) == []

@@ -41,10 +41,10 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     explained |= _nameless_aborts(case, claims, explained | caused)
     found: list[Claim] = []
     for rank, end in sorted(case.ends.items()):
-        if rank not in caused and end.stated_by is not None and _is_evidence(case, rank, end, rank in explained):
-            found += _claim(case, rank, end, end.stated_by, claims)
+        if rank not in caused and end.reported_by is not None and _is_evidence(case, rank, end, rank in explained):
+            found += _claim(case, rank, end, end.reported_by, claims)
     timeouts = [c for c in claims if c.role == "symptom" and "hang" in (c.pattern.category, c.pattern.stands_for)]
-    return [_reduced(case, c, found, timeouts) for c in found] or told(case, claims)
+    return [_reduced(case, c, found, timeouts) for c in found] or _of_reports(case, claims)
 
 
 def _reduced(case: Case, c: Claim, found: Sequence[Claim], timeouts: Sequence[Claim]) -> Claim:
@@ -85,7 +85,7 @@ def _is_evidence(case: Case, rank: int, end: Ending, explained: bool) -> bool:
         return not _forced(case, end)
     if end.kind == "stop":
         return _unasked(case, end)
-    if end.kind == "own" and end.stated_by is not None and end.stated_by.fields.get("told_by") == "script":
+    if end.kind == "own" and end.reported_by is not None and end.reported_by.fields.get("reported_by") == "script":
         # a script reports every rank that fails, also those with a nameless traceback
         explained = explained or any(case.rank_of(e) in (rank, None) for e in case.of_kind("exception"))
     return end.kind == "limit" or (not explained and end.kind in ("crash", "own"))
@@ -158,7 +158,7 @@ def _is_error(case: Case, x: Event, end: int) -> bool:
         return False
     if x.kind == "notice" and end - x.line <= NEXT:
         return True
-    return x.kind == "exception" or x.fields.get("cries", False) or case.library.get(x.pattern) is not None
+    return x.kind == "exception" or x.fields.get("reports_error", False) or case.library.get(x.pattern) is not None
 
 
 # ── stops and kills by the launcher ─────────────────────────────────────────────────────────────────────────
@@ -166,20 +166,20 @@ def _is_error(case: Case, x: Event, end: int) -> bool:
 
 def _unasked(case: Case, end: Ending) -> bool:
     """Whether this is the only rank ended by a signal that is not among those that the launcher asked to stop."""
-    report = end.stated_by
+    report = end.reported_by
     if end.code > 0 or report is None or case.telling("stop"):  # where the whole job was stopped, every rank was
         return False
     asks = case.telling("asks")
     asked = {e.fields.get("pid") for e in asks}
     complete = any(e.where.source == report.where.source for e in asks)  # another agent's log may lack its head
     stopped = [case.ends[r] for r in case.ended("stop")]
-    others = [x.stated_by.pid for x in stopped if x.code < 0 and x.stated_by and x.stated_by.pid not in asked]
+    others = [x.reported_by.pid for x in stopped if x.code < 0 and x.reported_by and x.reported_by.pid not in asked]
     return complete and report.pid is not None and others == [report.pid]
 
 
 def _forced(case: Case, end: Ending) -> bool:
     """Whether the launcher itself sent SIGKILL to a rank that did not obey SIGTERM: a stuck victim or culprit."""
-    event = end.stated_by
+    event = end.reported_by
     asked = {e.fields["pid"] for e in case.telling("asks") if "pid" in e.fields and _lasted(e, event)}
     if event is None or event.pid not in asked.union(e.fields.get("pid") for e in case.telling("forces")):
         return False
@@ -195,7 +195,7 @@ def _lasted(asked: Event, end: Event | None) -> bool:
 # ── ends without a rank ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def told(case: Case, claims: Sequence[Claim]) -> list[Claim]:
+def _of_reports(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     """The end of a process that a launcher, a shell or a container reports, where nothing accounts for it.
 
     [ERROR] [launch.py:434:sigkill_handler] ['python', '-u', 'main.py'] exits with return code = -9
@@ -225,7 +225,9 @@ def _of_report(case: Case, c: Claim, end: Ending, claims: Sequence[Claim]) -> li
 
 def _to_all(case: Case, end: Ending, claims: Sequence[Claim]) -> bool:
     """Whether one signal ended all ranks: a scheduler (sbatch --signal) or a person sent it to the whole job."""
-    same = {rank for rank, other in told_of(claims).items() if (other.kind, other.signal) == (end.kind, end.signal)}
+    same = {
+        rank for rank, other in reported_ends(claims).items() if (other.kind, other.signal) == (end.kind, end.signal)
+    }
     return end.kind in ("stop", "kill") and len(same) > 1 and same >= set(case.registry.ranks)
 
 
@@ -307,11 +309,11 @@ def _only_silent_rank(case: Case, c: Claim, end: Ending, accused: Sequence[Claim
     return bool(complaining) and c.ranks[0] not in complaining
 
 
-def told_of(claims: Sequence[Claim]) -> dict[int, Ending]:
+def reported_ends(claims: Sequence[Claim]) -> dict[int, Ending]:
     """The ends of ranks that spawn, srun or a shell reports."""
     return {rank: end for c, end in _reported_ends(claims) for rank in c.ranks}
 
 
-def told_killed(claims: Sequence[Claim]) -> set[int]:
+def reported_killed(claims: Sequence[Claim]) -> set[int]:
     """The ranks that these report as ended by SIGKILL."""
-    return {rank for rank, end in told_of(claims).items() if end.kind == "kill"}
+    return {rank for rank, end in reported_ends(claims).items() if end.kind == "kill"}

@@ -14,7 +14,7 @@ from itertools import islice
 
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs.rank_rows import MOST
+from postmortem.diagnose.derive.hangs.rank_rows import MOST_RANKS
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
@@ -48,7 +48,7 @@ class Meeting:
 
     @cached_property
     def missing(self) -> list[int]:
-        return sorted(set(range(self.world)) - self.present) if 0 < self.world <= MOST else []
+        return sorted(set(range(self.world)) - self.present) if 0 < self.world <= MOST_RANKS else []
 
     @cached_property
     def waiting(self) -> set[int]:
@@ -85,7 +85,7 @@ def _counted(m: Meeting) -> Claim | None:
     complaints = [e for e in m.case.telling("join-count") if e.fields.get("store_key", "").endswith("barrier_key:1")]
     came = {r for e in complaints if (r := e.fields.get("rank")) is not None}
     world = max((e.fields.get("world") or 0 for e in complaints), default=0)
-    missing = sorted(set(range(min(world, MOST))) - came)
+    missing = sorted(set(range(min(world, MOST_RANKS))) - came)
     if {e.fields.get("joined") for e in complaints} != {len(came)} or not 0 < len(missing) <= max(1, world // 2):
         return None
     because = f"{len(came)} of {world} ranks joined; {ranks_text(missing)} did not"

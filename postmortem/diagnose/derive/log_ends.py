@@ -67,9 +67,10 @@ def _unanswered(last: Sequence[Event]) -> list[Event]:
     answers = [
         e.where
         for e in last
-        if _REGEXES["answered"].search(e.text) or (_REGEXES["again"].search(e.text) and not e.fields.get("cries"))
+        if _REGEXES["answered"].search(e.text)
+        or (_REGEXES["again"].search(e.text) and not e.fields.get("reports_error"))
     ]
-    return [e for e in last if e.fields.get("cries") and (not answers or e.where > max(answers))]
+    return [e for e in last if e.fields.get("reports_error") and (not answers or e.where > max(answers))]
 
 
 def repeated_to_the_end(case: Case, e: Event) -> bool:

@@ -22,7 +22,7 @@ from postmortem.model.details import Row
 from postmortem.model.digits import whole
 from postmortem.system import forms
 
-MOST = 600  # characters of a message
+MOST_CHARACTERS = 600  # characters of a message
 _REGEXES = forms.regexes("diagnose/lines")
 
 
@@ -58,13 +58,13 @@ def odd(e: Event) -> Odd | None:
 
 def _in_a_line(e: Event) -> Sequence[Row]:
     """The same rows as of a table, in the message: `configs differ: rank 0=eb6b, rank 1=4285, rank 2=eb6b`."""
-    found = _REGEXES["rank-value"].finditer(e.fields.get("message", "")[:MOST])
+    found = _REGEXES["rank-value"].finditer(e.fields.get("message", "")[:MOST_CHARACTERS])
     return [(whole(m["rank"]), m["value"], e.line, e.where.file_line, e.text) for m in found]
 
 
 def _named(e: Event) -> Odd | None:
     """The only rank that the message of another rank's exception is about."""
-    text = e.fields.get("message", "")[:MOST]
+    text = e.fields.get("message", "")[:MOST_CHARACTERS]
     m = _REGEXES["rank-statement"].search(text)
     if m is None or len(set(_REGEXES["rank-number"].findall(text))) != 1 or whole(m["rank"]) == e.rank:
         return None

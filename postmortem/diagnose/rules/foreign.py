@@ -171,7 +171,7 @@ def _after_the_end(case: Case, claim: Claim) -> bool:
 # ── causes that nothing links to this job ───────────────────────────────────────────────────────────────────
 
 
-def doubted(case: Case, claims: Sequence[Claim], loose: Sequence[Claim]) -> list[Claim]:
+def downgraded(case: Case, claims: Sequence[Claim], loose: Sequence[Claim]) -> list[Claim]:
     """The claims; the loose ones yield to any other cause, or are no more than a guess."""
     others = any(c.role == "cause" and c not in loose and c.strength != "silent" for c in claims)
     out = []
@@ -187,7 +187,7 @@ def doubted(case: Case, claims: Sequence[Claim], loose: Sequence[Claim]) -> list
     return out
 
 
-def unbound(case: Case, claims: Sequence[Claim]) -> list[Claim]:
+def unlinked(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     """Causes stated by others that nothing links to this job (a rank, a time, a job number) and that no line of its
     ranks confirms.
 
@@ -252,7 +252,7 @@ def _confirmed(case: Case, c: Claim, own: Sequence[Claim]) -> bool:
 
 def _some_rank_killed(case: Case, own: Sequence[Claim]) -> bool:
     """Whether a SIGKILL is reported, or a rank with lines neither finished nor complained."""
-    if case.ended("kill") or exits.told_killed(own):
+    if case.ended("kill") or exits.reported_killed(own):
         return True
     known = {r for c in own for r in c.ranks} | case.ranks_of(e for c in own for e in c.events)
     silent = set(case.by_rank) - case.finished - known - set(case.ends)

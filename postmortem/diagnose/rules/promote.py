@@ -83,7 +83,7 @@ def _last_messages(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     for c in claims:
         e = c.event
         if (
-            e.fields.get("uttered")
+            e.fields.get("mentioned")
             and c.pattern.role == "cause"
             and not topics.is_transport(c)
             and not _worked_below(case, e)

@@ -157,7 +157,7 @@ def _out_of_memory(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
 def _killed(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The ranks that may have been killed, of those that no claim accuses."""
     heard = {r: c.event for c in claims if c.accuses for r in c.ranks}
-    lives = elimination.with_errors(elimination.lives(case, exits.told_of(claims)), heard)
+    lives = elimination.with_errors(elimination.lives(case, exits.reported_ends(claims)), heard)
     return _noted(
         case, root, elimination.owners(elimination.Orphan((root.event._replace(at=None),), "kill"), lives, True)
     )
@@ -196,7 +196,7 @@ def _eliminated(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     nameless = [c for c in claims if not c.ranks and c.pattern.entity == "self"]
     causes = [c for c in nameless if c.role == "cause"]
     alone = all(c.pattern.id == root.pattern.id for c in causes)
-    lives = elimination.lives(case, exits.told_of(claims))
+    lives = elimination.lives(case, exits.reported_ends(claims))
     for o in (_orphan(root, causes), _orphan(root, nameless)):
         ranks, why = elimination.owners(o, lives, alone)
         if len(ranks) == o.printers or (len(ranks) > 1 and not any(_is_another(c, root) for c in claims)):

@@ -18,7 +18,7 @@ from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.same import same_host
 from postmortem.diagnose.who.evidence import Evidence, Registry, Strength, Subject
-from postmortem.diagnose.who.ways import MOST, build, lost
+from postmortem.diagnose.who.ways import MOST_RANKS, build, lost
 from postmortem.diagnose.wording import ranks_text
 from postmortem.formats.lineform import gist
 from postmortem.library import Library
@@ -51,7 +51,7 @@ class Life(NamedTuple):
     @property
     def log(self) -> str | None:
         """Where its end is reported."""
-        return self.end.stated_by.where.source if self.end is not None and self.end.stated_by is not None else None
+        return self.end.reported_by.where.source if self.end is not None and self.end.reported_by is not None else None
 
     @property
     def how(self) -> str:
@@ -168,13 +168,13 @@ def lives(case: Case, reported: Mapping[int, Ending] = {}) -> list[Life]:
     ends = case.ends or reported or {rank: endings.of(1, e) for rank, e in aborts if rank is not None}
     absent = [r for r in known.ranks if all(e.kind == "exit" for e in case.by_rank.get(r, ()))]
     alone = absent[0] if known.world is not None and len(absent) == 1 else None
-    numbered = range(min(MOST, max(known.pids, default=0)))
+    numbered = range(min(MOST_RANKS, max(known.pids, default=0)))
     every = sorted({*known.ranks, *known.pids, *ends, *raised, *waited, *numbered})
     return [_life(case, r, ends.get(r), raised.get(r), waited.get(r), alone not in (None, r)) for r in every]
 
 
 def _life(case: Case, r: int, end: Ending | None, raised: Event | None, waited: Event | None, printed: bool) -> Life:
-    report = end.stated_by if end is not None else None
+    report = end.reported_by if end is not None else None
     host = (report.host if report is not None else None) or case.registry.host_of.get(r)
     ended = report.at if report is not None and report.at is not None else case.end
     last = max(filter(None, map(moment, case.by_rank.get(r, ()))), default=None)

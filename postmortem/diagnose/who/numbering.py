@@ -22,7 +22,7 @@ _ALONE = re.compile(r"\W*[A-Za-z]+[ =:#._-]{0,2}\d{1,5}\b")  # no pod's name, wh
 _WORDS = forms.regexes("diagnose/numbering")
 _KINDS = frozenset(("console", "json-lines"))
 OWN_LINES = frozenset(("identity", "line", "progress", "finished", "exception"))
-MOST = 65536
+MOST_NAMES = 65536
 
 Votes = Mapping[str, Counter[int]]
 
@@ -87,7 +87,7 @@ def _groups(names: Sequence[str]) -> list[_Group]:
     """The groups of names that differ in one number. Behind the master of a PyTorchJob its workers are counted from 0
     again: worker 0 is rank 1."""
     found: dict[tuple[str, int], _Group] = {}
-    for name in names[:MOST]:
+    for name in names[:MOST_NAMES]:
         form = _NUMBER.sub("#", name)
         for i, m in enumerate(_NUMBER.finditer(name)):
             word = _WORD.search(name, 0, m.start())
@@ -129,7 +129,7 @@ def votes_of(events: Iterable[Event], stems: Mapping[str, str]) -> dict[str, Cou
     for e in events:
         name = stems.get(e.where.source)
         if name is not None and e.kind in OWN_LINES and not (e.fields.get("reported_by") or e.fields.get("quoted")):
-            rank = e.rank if e.rank is not None else e.fields.get("said_worker")
+            rank = e.rank if e.rank is not None else e.fields.get("stated_worker")
             if rank is not None:
                 votes[name][rank] += 1
     return votes

@@ -22,7 +22,7 @@ from postmortem.model.digits import number
 from postmortem.model.vocabulary import OF_PEERS
 
 _RAY_PID = re.compile(r"worker-[0-9a-f]+-\w+-(\d+)\.(?:out|err)$")
-MOST = 65536  # ranks of a job that are listed though they are not seen
+MOST_RANKS = 65536  # ranks of a job that are listed though they are not seen
 LARGEST = 1_000_000
 Place = tuple[str, int | None]
 
@@ -46,7 +46,7 @@ def build(events: Sequence[Event], sources: Iterable[Source], library: Library) 
             reg.bind(evidence)
     _claims(reg, events)
     seen = {r for e in events if (r := reg.rank_of(e)) is not None} | set(reg.pids)
-    whole = reg.world is not None and reg.world <= MOST and all(r < reg.world for r in seen)
+    whole = reg.world is not None and reg.world <= MOST_RANKS and all(r < reg.world for r in seen)
     reg.ranks = tuple(range(reg.world or 0)) if whole else tuple(sorted(seen))
     return reg
 
@@ -82,7 +82,7 @@ def _lines(job: Job) -> Iterator[Evidence]:
     """Lines that name a rank together with something else."""
     maps = job.library.telling("communicator")
     for e in job.events:
-        rank = e.fields.get("said_rank") if e.rank is None and e.kind == "identity" else e.rank
+        rank = e.fields.get("stated_rank") if e.rank is None and e.kind == "identity" else e.rank
         if e.pattern in maps and (of_group := _communicator(job.known, e)) is not None:
             rank = of_group
             yield from _of(e, "pid", e.pid, rank)
@@ -162,7 +162,7 @@ def _own_files(job: Job, stems: Set[str], votes: numbering.Votes) -> Set[str]:
     for e in job.events:
         if e.rank is not None:
             prefixed.add(e.where.source)
-            if e.kind == "identity" and e.fields.get("said_rank") == e.rank:
+            if e.kind == "identity" and e.fields.get("stated_rank") == e.rank:
                 introduced.add(stem(e.where.source))
         elif e.kind in ("line", "progress", "exception"):
             others.add(e.where.source)

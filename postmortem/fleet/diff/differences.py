@@ -12,7 +12,7 @@ from postmortem.model.vocabulary import DIFFERENCES
 from postmortem.privacy import Redactor
 from postmortem.report import labels, text
 
-MOST = 100
+MOST_ROWS = 100
 SLOWER = 1.3  # minimum ratio of step times
 SLEEPY = 0.05  # seconds by which a busy machine delays a small step
 SHOWN = 80
@@ -44,7 +44,7 @@ def differences(a: Run, b: Run) -> list[Differs]:
         *_missing(a, b),
     ]
     rows.sort(key=lambda row: (not row["matters"], DIFFERENCES.index(row["kind"])))  # stable
-    return rows[:MOST]
+    return rows[:MOST_ROWS]
 
 
 def _row(kind: str, name: str, pair: Pair, sentence: str, matters: bool = True) -> Differs:

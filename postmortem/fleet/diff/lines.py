@@ -15,7 +15,7 @@ from postmortem.formats.lineform import alike
 from postmortem.model.contract.comparison import OnlyIn
 from postmortem.reading.distinct import DistinctLine, RunLines
 
-MOST = 12
+MOST_LINES = 12
 LETTERS = 6  # in a form with a meaning
 OWN = 0.15  # share of a run's forms from which on its ordinary lines are not significant
 FEW = 5  # or so many
@@ -29,7 +29,7 @@ def only_in(run: Run, other: Run, side: Side) -> list[OnlyIn]:
     if other.lines is None or not other.lines.whole:
         return []
     if run.lines is None:
-        return list(_quoted(run, other, other.lines, side))[:MOST]
+        return list(_quoted(run, other, other.lines, side))[:MOST_LINES]
     forms = run.lines.distinct
     whole = _Whole(other.lines.distinct)
     own = [line for form, line in forms.items() if _is_own(form, other.lines)]
@@ -38,7 +38,9 @@ def only_in(run: Run, other: Run, side: Side) -> list[OnlyIn]:
     quiet = [line for line in own if line.ordinary]
     if len(quiet) > max(FEW, OWN * len(forms)):
         quiet = []
-    return [_row(run, line, side) for line in [*_first_of_each(run, troubled), *_first_of_each(run, quiet)][:MOST]]
+    return [
+        _row(run, line, side) for line in [*_first_of_each(run, troubled), *_first_of_each(run, quiet)][:MOST_LINES]
+    ]
 
 
 def _is_own(form: str, other: RunLines) -> bool:

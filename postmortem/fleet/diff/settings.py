@@ -19,7 +19,7 @@ from postmortem.system import forms
 
 Values = dict[str, set[int | None]]  # a value, and the ranks that print it
 Named = Mapping[str, Values]
-MOST = 2000  # names
+MOST_NAMES = 2000  # names
 _FILE = "fleet/diff/settings"
 _SAME = {"pytorch": "torch", "nvidia driver": "driver"}
 _OWN, _BARE, _SETTINGS = (frozenset(forms.rows(_FILE)[name]["words"].split()) for name in ("own", "bare", "settings"))
@@ -50,7 +50,7 @@ def settings(once: Iterable[Once]) -> Named:
 
 
 def _add(found: dict[str, Values], name: str, value: str, rank: int | None) -> None:
-    if name in found or len(found) < MOST:
+    if name in found or len(found) < MOST_NAMES:
         found.setdefault(name, defaultdict(set))[value].add(rank)
 
 

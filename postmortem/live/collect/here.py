@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from postmortem.live.collect import rank_search, readers
 from postmortem.live.collect.rank_search import Rank
-from postmortem.live.collect.subprocesses import MOST, Child
+from postmortem.live.collect.subprocesses import MOST_BYTES, Child
 from postmortem.model import collected as items
 from postmortem.model.collected import Item
 
@@ -177,7 +177,7 @@ def _run(task: Task) -> Generator[Child, None, tuple[Row, bytes]]:
     for at, way in enumerate(task.ways):
         row.update(command=list(way), tried=[list(tried) for tried in task.ways[:at]])
         try:
-            child = Child(way, item.limit, readers.RECORDER_MAX if item is items.RECORDER else MOST, item.end)
+            child = Child(way, item.limit, readers.RECORDER_MAX if item is items.RECORDER else MOST_BYTES, item.end)
         except OSError as error:
             reasons.append(f"{way[0]}: {error.strerror}")
             continue

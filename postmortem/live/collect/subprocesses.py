@@ -22,7 +22,7 @@ from postmortem.live.collect import readers
 if TYPE_CHECKING:
     from postmortem.model.collected import Way
 
-MOST = 16 << 20  # bytes of one item
+MOST_BYTES = 16 << 20  # bytes of one item
 ERROR = 300  # characters of a message on standard error
 DRAIN = 0.5  # seconds for the rest of the output of a child that has ended
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -31,7 +31,7 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Child:
     """A running command. At most `most` bytes of its output are saved: the beginning, or the end."""
 
-    def __init__(self, way: Way, limit: float, most: int = MOST, end: bool = False) -> None:
+    def __init__(self, way: Way, limit: float, most: int = MOST_BYTES, end: bool = False) -> None:
         self.limit, self._most, self._end = limit, most, end
         self._pieces: deque[bytes] = deque()
         self.size, self.cut, self._errors = 0, False, b""

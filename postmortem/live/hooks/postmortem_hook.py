@@ -33,7 +33,7 @@ STACKS = ".stacks.txt"
 EXCEPTIONS = ".exceptions.jsonl"
 RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 STEPS = ("global_step", "step", "iteration", "iter_num", "it", "batch_idx")
-MOST = 1 << 16  # characters of a stack
+MOST_CHARACTERS = 1 << 16  # characters of a stack
 LARGE = 1 << 22  # bytes of a file to which no exception of a thread is added
 RESERVE, FILES = 1 << 20, 100  # free bytes and files that are left to the program
 HIGH = (1000, 200)  # descriptors that programs do not count on; the second where the limit is lower
@@ -163,7 +163,11 @@ def _at_exit() -> None:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= MOST else text[: MOST // 4] + "\n  ...\n" + text[-MOST * 3 // 4 :]
+    return (
+        text
+        if len(text) <= MOST_CHARACTERS
+        else text[: MOST_CHARACTERS // 4] + "\n  ...\n" + text[-MOST_CHARACTERS * 3 // 4 :]
+    )
 
 
 def _formatted(kind: type[BaseException], value: BaseException | None, trace: TracebackType | None) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from pathlib import Path
 RUNS = "postmortem-runs"
 RESERVE, FILES = 1 << 24, 1000  # free bytes and files that are left to the job; on a small disk a part of it:
 SHARE = 2
-MOST = 1 << 26  # bytes of a journal, in which every process that a signal kills has a line
+MOST_BYTES = 1 << 26  # bytes of a journal, in which every process that a signal kills has a line
 JOURNAL = "run.jsonl"
 REPORT = "report.html"
 _LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"
@@ -82,7 +82,7 @@ class Journal:
         if self._file >= 0:
             record = {"time": stamp(time.time()), "host": self.host, "event": event, "message": message}
             try:
-                if os.fstat(self._file).st_size > MOST:
+                if os.fstat(self._file).st_size > MOST_BYTES:
                     raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
                 if not has_room(self._file):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

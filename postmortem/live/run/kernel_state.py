@@ -26,7 +26,7 @@ GAUGES = {  # name in a record: files of version 2 and of version 1
     "pids_limit": ("pids.max", "pids.max"),
 }
 PRESSURE = ("memory", "cpu", "io")
-MOST = 20_000  # new lines of the kernel's log
+MOST_LINES = 20_000  # new lines of the kernel's log
 
 
 class Memory:
@@ -86,7 +86,7 @@ class KernelLog:
         if self._file < 0:
             return
         try:
-            lines = [line for _, line in islice(kernel_lines(self._file), MOST)]
+            lines = [line for _, line in islice(kernel_lines(self._file), MOST_LINES)]
         except (OSError, ValueError, IndexError):
             lines = []
         os.close(self._file)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from postmortem.live import proc
 
-MOST = 4096  # processes of one job
+MOST_PROCESSES = 4096  # processes of one job
 PARENT = b"POSTMORTEM_HOOK_PID"  # a rank with our hook gives it to what it starts
 PIDFD_INFO_EXIT = 1 << 3
 PIDFD_INFO_SIZE = 64  # of the first version: the last field is the exit status
@@ -40,7 +40,7 @@ class Process:
 def children(pid: int) -> list[int]:
     """Return the children of a process: each belongs to the thread that started it."""
     try:
-        threads = list(islice(Path(f"/proc/{pid}/task").iterdir(), MOST))
+        threads = list(islice(Path(f"/proc/{pid}/task").iterdir(), MOST_PROCESSES))
     except OSError:
         return []
     lists = (proc.read(f"{thread}/children") for thread in threads)
@@ -50,7 +50,7 @@ def children(pid: int) -> list[int]:
 def below(pid: int) -> Iterator[tuple[int, int]]:
     """Yield every process below one, with its parent, from the top down."""
     waiting, found = [pid], 0
-    while waiting and found < MOST:
+    while waiting and found < MOST_PROCESSES:
         parent = waiting.pop(0)
         for child in children(parent):
             found += 1

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from postmortem.live.run.journal import has_room, print_line, stamp
 
-MOST = 1 << 28  # bytes of both streams
-PART = MOST // 6
+MOST_BYTES = 1 << 28  # bytes of both streams
+PART = MOST_BYTES // 6
 RESERVE = 1 << 28  # free bytes
 LOOK_S = 0.1  # between two looks at the disk
 

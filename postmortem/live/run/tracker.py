@@ -26,7 +26,7 @@ from postmortem.system import core_files
 OOM_S = 10.0  # a large process takes this long to end at most
 FIRST_LOOKS = 20  # a process that was just forked still shows its parent's environment
 RECENT_S = 3600.0  # to write a core may take minutes
-MOST = 1024  # processes that are watched to their end
+MOST_PROCESSES = 1024  # processes that are watched to their end
 
 
 def name_of(number: int) -> str:
@@ -91,7 +91,7 @@ class Tracker:
         if known is not None and (known.rank is not None or seen >= FIRST_LOOKS):
             return
         found = self.known[pid] = processes.look(pid, parent, above)
-        if not seen and len(self._pidfds) < MOST:
+        if not seen and len(self._pidfds) < MOST_PROCESSES:
             try:
                 pidfd = os.pidfd_open(pid)
             except OSError:  # it has ended; or the kernel is older than 5.3

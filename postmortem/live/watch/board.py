@@ -79,7 +79,7 @@ class Board:
         events = reading.read_piece(piece.source, piece.head + piece.text, self.library)
         for e in events:
             if e.kind == "identity":
-                rank = e.fields.get("said_rank")
+                rank = e.fields.get("stated_rank")
                 if rank is not None and e.rank is None:
                     self._introduced[piece.path] = rank
                 self.world = max(self.world, e.fields.get("world") or 0)

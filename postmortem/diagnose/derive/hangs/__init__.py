@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs import comparisons, lead, library_reports, watchdogs
+from postmortem.diagnose.derive.hangs import comparisons, hints, library_reports, watchdogs
 from postmortem.diagnose.derive.hangs.rank_rows import Table, table
 from postmortem.model.vocabulary import OF_THE_GROUP
 
@@ -26,7 +26,7 @@ STEPS: tuple[Callable[[Table], Claim | None], ...] = (  # the best evidence firs
     comparisons.came_after_timeout,
     comparisons.busy_rank0,
     comparisons.lowest_step,
-    lead.odd_notice,
+    hints.odd_notice,
     comparisons.alike,
     watchdogs.together,
 )
@@ -38,15 +38,15 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     if not _some_rank_waits(rows):
         return []
     steps = ((n, step(rows)) for n, step in enumerate(STEPS))
-    found = [replace(_with_last_lines(rows, claim), step=n) for n, claim in steps if claim is not None]
-    apart = lead.find(rows)
+    found = [replace(_with_last_lines(rows, claim), preference=n) for n, claim in steps if claim is not None]
+    apart = hints.find(rows)
     if apart is None:
         return found
     best = next((c for c in found if c.role == "cause"), None)
     if best is not None:
-        return [lead.followed(rows, c, apart) if c is best else c for c in found]
-    made = lead.alone(rows, apart)
-    return [*found, replace(made, step=len(STEPS))] if made else found
+        return [hints.followed(rows, c, apart) if c is best else c for c in found]
+    made = hints.alone(rows, apart)
+    return [*found, replace(made, preference=len(STEPS))] if made else found
 
 
 def _with_last_lines(table: Table, claim: Claim) -> Claim:

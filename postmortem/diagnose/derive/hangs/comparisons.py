@@ -237,9 +237,9 @@ def _vanished(table: Table, rows: Sequence[Row], effect: str) -> Claim | None:
 def _last_error(row: Row) -> Event | None:
     """A rank's last line where that is an error of its own, and not a supervisor's report of its end."""
     last = max(row.lines, key=lambda e: e.line, default=None)
-    if last is None or not (last.fields.get("cries") and last.fields.get("last")):
+    if last is None or not (last.fields.get("reports_error") and last.fields.get("last")):
         return None
-    report = row.end.stated_by if row.end is not None else None
+    report = row.end.reported_by if row.end is not None else None
     return None if report is not None and report.where == last.where else last
 
 

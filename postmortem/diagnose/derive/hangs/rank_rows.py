@@ -20,7 +20,7 @@ from postmortem.formats.lineform import shape
 from postmortem.model import Event
 from postmortem.system import forms
 
-MOST = 65536  # ranks that are compared
+MOST_RANKS = 65536  # ranks that are compared
 LAST_LINES = 3
 DYING_S = 2.0  # a launcher notices the end of a rank up to two seconds late
 POINT_TO_POINT = ("send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list")
@@ -142,11 +142,11 @@ class Table:
 
 def table(case: Case, claims: Sequence[Claim]) -> Table:
     """The row of every rank of the job, from its events and from the claims about it."""
-    ends = (case.ends[r].stated_by for r in case.ended("kill", "crash", "own"))
+    ends = (case.ends[r].reported_by for r in case.ended("kill", "crash", "own"))
     death = min(filter(None, ends), key=lambda e: (e.at is None, e.at or 0.0), default=None)
     gave_up = case.ranks_of(c.event for c in claims if c.tells("wait"))
     rows = {}
-    for r in dict.fromkeys((*case.registry.ranks[:MOST], *case.by_rank)):
+    for r in dict.fromkeys((*case.registry.ranks[:MOST_RANKS], *case.by_rank)):
         own = [e for e in case.by_rank.get(r, ()) if e.kind != "stack" or not _while_dying(e, death, gave_up)]
         rows[r] = _row(r, case.end_of(r), own)
     for c in claims:

@@ -23,13 +23,13 @@ FEW = 3  # ranks: of two either may be the odd one
 _REGEXES = forms.regexes("diagnose/lines")
 
 
-class Lead(NamedTuple):
+class Hint(NamedTuple):
     rank: int
     event: Event
     because: str
 
 
-def find(table: Table) -> Lead | None:
+def find(table: Table) -> Hint | None:
     """The rank that one value, line or warning sets apart, the best evidence first; None where none or several do. The
     first rank often prints more than the others."""
     printing = {r for r, row in table.rows.items() if row.lines}
@@ -53,16 +53,16 @@ def _by_form(printed: Iterable[tuple[int, Event, str]]) -> list[dict[int, Printe
     return [dict(reversed(found)) for found in forms.values()]
 
 
-def _only(found: Sequence[Lead]) -> Lead | None:
-    return found[-1] if len({lead.rank for lead in found}) == 1 else None
+def _only(found: Sequence[Hint]) -> Hint | None:
+    return found[-1] if len({hint.rank for hint in found}) == 1 else None
 
 
-def _lone(lines: Sequence[Mapping[int, Printed]], printing: Collection[int]) -> list[Lead]:
+def _lone(lines: Sequence[Mapping[int, Printed]], printing: Collection[int]) -> list[Hint]:
     lone = [found for one in lines if len(one) == 1 for found in one.items() if found[0] != min(printing, default=0)]
-    return [Lead(rank, e, f"only {ranks_text([rank])} logged `{message(body)}`") for rank, (e, body) in lone]
+    return [Hint(rank, e, f"only {ranks_text([rank])} logged `{message(body)}`") for rank, (e, body) in lone]
 
 
-def _odd_value(printed: Mapping[int, Printed]) -> Lead | None:
+def _odd_value(printed: Mapping[int, Printed]) -> Hint | None:
     """The rank with another whole number than all others have at the same place of a line; a flag is none."""
     rows = {r: _REGEXES["value"].findall(body) for r, (_, body) in printed.items()}
     for column in zip(*rows.values(), strict=False):
@@ -73,26 +73,26 @@ def _odd_value(printed: Mapping[int, Printed]) -> Lead | None:
             e, body = printed[rank]
             other = next(body for r, (_, body) in printed.items() if r != rank)
             because = f"{ranks_text([rank])} logged `{message(body)}`, the others `{message(other)}`"
-            return Lead(rank, e, because)
+            return Hint(rank, e, because)
     return None
 
 
-def followed(table: Table, claim: Claim, lead: Lead) -> Claim:
+def followed(table: Table, claim: Claim, hint: Hint) -> Claim:
     """The claim, about the rank that is set apart where the claim itself singles out none."""
     vague = not claim.ranks or len(claim.ranks) > 1 and 2 * len(claim.ranks) >= len(table.rows)
     if claim.role != "cause" or not vague:
         return claim
-    host = table.case.registry.host_of.get(lead.rank)
-    because = capital(f"{claim.because}; {lead.because}")
-    events = (*claim.events[:1], lead.event, *claim.events[1:])
-    return replace(claim, ranks=(lead.rank,), hosts=(host,) if host else (), events=events, because=because)
+    host = table.case.registry.host_of.get(hint.rank)
+    because = capital(f"{claim.because}; {hint.because}")
+    events = (*claim.events[:1], hint.event, *claim.events[1:])
+    return replace(claim, ranks=(hint.rank,), hosts=(host,) if host else (), events=events, because=because)
 
 
-def alone(table: Table, lead: Lead) -> Claim | None:
-    """A claim that rests on the lead alone, where ranks waited."""
-    because = capital(f"{ranks_text(table.waiting)} timed out; {lead.because}")
-    proof = [*(table.rows[r].complaint for r in table.waiting[:1]), lead.event]
-    made = table.case.claim("rank-never-arrived", [lead.rank], proof, because)
+def alone(table: Table, hint: Hint) -> Claim | None:
+    """A claim that rests on the hint alone, where ranks waited."""
+    because = capital(f"{ranks_text(table.waiting)} timed out; {hint.because}")
+    proof = [*(table.rows[r].complaint for r in table.waiting[:1]), hint.event]
+    made = table.case.claim("rank-never-arrived", [hint.rank], proof, because)
     return replace(made, strength="silent") if made is not None and table.waiting else None
 
 
