@@ -159,7 +159,7 @@ def test_the_fields_of_graylog_and_opentelemetry() -> None:
     attributes = {"exception.stacktrace": TRACE, "code.line.number": 10}
     resource = {"attributes": {"service.instance.id": "trainer-1", "process.pid": 13650}}
     otel = {"body": "failed", "severity_text": "ERROR", "attributes": attributes, "resource": resource}
-    assert [line.lead + line.text for line in records.texts(otel)] == ["ERROR failed", *TRACE.split("\n")]
+    assert [line.prefix + line.text for line in records.texts(otel)] == ["ERROR failed", *TRACE.split("\n")]
     assert (records.facts(otel).writer, records.facts(otel).pid) == ("trainer-1", 13650)
 
 

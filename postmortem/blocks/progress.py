@@ -77,7 +77,7 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
     writers: dict[tuple[int | None, str], _Writer] = {}
     counters, named = Counters(), dict[tuple[str, str, int], Line]()
     number, whole = 0, True
-    for line, marks in _lines(samples, style, most):
+    for line, flags in _lines(samples, style, most):
         whole, number = whole and line.number == number + 1, line.number
         env = line.envelope
         if not line.text.strip() or env.kernel or (source.kind == "kernel" and not env.program):
@@ -88,12 +88,12 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
         if writer is None:
             writer = writers[key] = _Writer()
         look = signs.look(env.body)
-        _read(writer, line, look, marks, env.rank is not None or (rank is not None and env.gpu is not None))
+        _read(writer, line, look, flags, env.rank is not None or (rank is not None and env.gpu is not None))
         counters.read(line, look.counter, rank, not whole)
         nameless = env.rank is None and (env.writer or "ank " in env.body)
         if look.ends or nameless or "pid" in line.text.lower():
             yield from _pairs(source, line)
-        if marks & signs.JOB:
+        if flags & signs.JOB:
             for kind, name in jobs.ids(env.body).items():
                 named.setdefault((kind, name, line.number if kind == jobs.COMMAND else 0), line)
     for (rank, _), writer in writers.items():
@@ -114,29 +114,29 @@ def _nameless(env: Envelope) -> str:
 
 
 def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tuple[Line, int]]:
-    """The first and the last lines of the samples, with their marks."""
+    """The first and the last lines of the samples, with their flags."""
     head = int(most * HEAD_SHARE)
     # where few lines are read, each is searched for a step and for counts
     forced = signs.STEP | signs.COUNT if most < LINES else 0
     for i, sample in enumerate(samples):
         data = sample.text
-        marks = signs.Marks(data, forced)
+        flags = signs.Flags(data, forced)
         if len(samples) == 1:
             wanted = starts_of_lines(data, head, most - head)
         else:
             wanted = starts_of_lines(data, head, 0, most - head) if i == 0 else starts_of_lines(data, 0, most - head)
         if forced:
-            wanted |= marks.picked()
+            wanted |= flags.picked()
         number, at = sample.line, 0
         for start in sorted(wanted):
             number, at = number + data.count(b"\n", at, start), start
             end = data.find(b"\n", start)
             raw = data[start : end if end >= 0 else len(data)]
             text = visible(decode(raw[:4096] if b"\r" not in raw else raw[-4096:]))
-            yield Line(number, bare(text), peel(text, style)), marks.of(start, start + len(raw)) | forced
+            yield Line(number, bare(text), peel(text, style)), flags.of(start, start + len(raw)) | forced
 
 
-def _read(writer: _Writer, line: Line, look: signs.Look, marks: int, own: bool) -> None:
+def _read(writer: _Writer, line: Line, look: signs.Look, flags: int, own: bool) -> None:
     """Update a writer by a line; `own`: the pid of the line is that of the rank."""
     env = line.envelope
     if not look.foreign:
@@ -150,28 +150,28 @@ def _read(writer: _Writer, line: Line, look: signs.Look, marks: int, own: bool) 
             _reopen(writer, line)
         elif not writer.opening:
             _open(writer, line, look)
-    if marks & signs.STEP:
+    if flags & signs.STEP:
         if writer.first_step is None and (step := signs.step(env.body)) is not None:
             writer.first_step = (line, step)
         writer.steps.append(line)
-    if marks & (signs.STEP | signs.COUNT):
+    if flags & (signs.STEP | signs.COUNT):
         if writer.counting >= COUNTS[0]:
             writer.counting_last.append(line)
         elif look.counts:
             _count(writer, line)
         writer.counting += 1
-    if marks & signs.ANSWER:
+    if flags & signs.ANSWER:
         if signs.SIEVE["answer"].search(env.body):
             writer.answered = line
         elif signs.SIEVE["serves"].search(env.body):
             writer.up = line
-    if marks & signs.END:
+    if flags & signs.END:
         writer.completions.append(line)
-    if marks & signs.NOTICE and look.complains and len(writer.notices) < MAX_NOTICES and signs.complains(env.body):
+    if flags & signs.NOTICE and look.complains and len(writer.notices) < MAX_NOTICES and signs.complains(env.body):
         writer.notices.append(line)
-    if marks & signs.MILESTONE:
+    if flags & signs.MILESTONE:
         writer.milestones.append(line)
-    if marks & signs.FACTS:
+    if flags & signs.FACTS:
         identities.learn(writer.facts, env.body)
     if env.world is not None:
         writer.facts.setdefault("world", env.world)

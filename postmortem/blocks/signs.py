@@ -7,7 +7,7 @@
     done                                         a completion too, if it is the last line
 
 The regexes are in signs.yaml. A redrawn progress bar and the summary of wandb are no signs of work: both come
-after a fatal traceback. `Marks` finds the lines of a sample that may have a sign in one pass: the slow regexes run
+after a fatal traceback. `Flags` finds the lines of a sample that may have a sign in one pass: the slow regexes run
 on these only.
 """
 
@@ -323,15 +323,15 @@ _NAMES = {
 _GATES = [(_NAMES[row["gate"]], row["regex"]) for row in _ROWS.values() if "gate" in row]
 
 
-class Marks:
-    """The marks of the lines of a sample, without the marks `left_out`."""
+class Flags:
+    """The flags of the lines of a sample, without the flags `left_out`."""
 
     def __init__(self, data: bytes, left_out: int = 0) -> None:
         self.data = data
         self.places = _places(data, left_out)
 
     def of(self, start: int, end: int) -> int:
-        """The marks of the line data[start:end]."""
+        """The flags of the line data[start:end]."""
         found = 0
         for place in self.places[bisect_left(self.places, start << SHIFT) : bisect_left(self.places, end + 1 << SHIFT)]:
             found |= place & NUMBER

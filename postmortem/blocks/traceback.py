@@ -69,9 +69,9 @@ class _Reading:
 def parse(excerpt: Excerpt) -> Iterator[Event]:
     """Read the traceback that starts here."""
     opener = excerpt.envelope.body
-    lead = opener[: opener.find(HEAD)].strip()
+    prefix = opener[: opener.find(HEAD)].strip()
     # Ray folds equal lines of several processes; the first copy is above, with its writer's name
-    if "[repeated " in opener or lead.startswith("traceback :") or lead.endswith(("Original", '"')):
+    if "[repeated " in opener or prefix.startswith("traceback :") or prefix.endswith(("Original", '"')):
         return  # or part of a launcher's block, or of another traceback
     reading = _read(excerpt)
     if reading.exception is not None:
@@ -194,7 +194,7 @@ def _read(excerpt: Excerpt) -> _Reading:
     reading = _Reading(excerpt.number)
     block = iter(excerpt.block())
     opener = next(block).envelope.body
-    lines = boxed.unboxed(opener, block) if boxed.opens(opener) else _same_lead(block, opener.partition(HEAD)[0])
+    lines = boxed.unboxed(opener, block) if boxed.opens(opener) else _same_prefix(block, opener.partition(HEAD)[0])
     indent = len(opener) - len(opener.lstrip()) if opener.lstrip().startswith("Traceback") else 0
     for line in lines:
         body = line.envelope.body
@@ -209,18 +209,18 @@ def _read(excerpt: Excerpt) -> _Reading:
     return reading
 
 
-def _same_lead(lines: Iterator[Line], lead: str) -> Iterator[Line]:
-    """The lines without a lead that no envelope knows (`stderr: `, `trainer-1  | `); lines without it are
+def _same_prefix(lines: Iterator[Line], prefix: str) -> Iterator[Line]:
+    """The lines without a prefix that no envelope knows (`stderr: `, `trainer-1  | `); lines without it are
     skipped."""
-    led: bool | None = None if lead.strip() else False
+    led: bool | None = None if prefix.strip() else False
     for line in lines:
         body = line.envelope.body
         if led is None and body.strip():
-            led = body.startswith(lead)
+            led = body.startswith(prefix)
         if not led:
             yield line
-        elif body.startswith(lead.rstrip()):
-            yield line.with_body(body[len(lead) :])
+        elif body.startswith(prefix.rstrip()):
+            yield line.with_body(body[len(prefix) :])
 
 
 def _take(reading: _Reading, line: Line, body: str) -> bool:

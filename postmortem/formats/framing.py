@@ -38,7 +38,7 @@ class Logical(NamedTuple):
     number: int
     text: str
     facts: Facts = NOTHING
-    lead: str = ""  # read with the line, and not shown
+    prefix: str = ""  # read with the line, and not shown
 
 
 Group = list[Logical]  # of one record
@@ -99,7 +99,7 @@ def _group(record: records.Record | None, number: int, text: str) -> Group:
     if record is None or records.body_of(record) is None:
         return [Logical(number, text)]
     facts = records.facts(record)
-    return [Logical(number, line.text, facts, line.lead) for line in records.texts(record)]
+    return [Logical(number, line.text, facts, line.prefix) for line in records.texts(record)]
 
 
 # ── lines that a container runtime cut into pieces, of 16 KiB by default ────────────────────────────────────────
@@ -231,7 +231,7 @@ def _lines_of(record: records.Record, text: str, at: int, end: int, number: int)
         if line.field not in known:
             place = text.find(f'"{line.field}"', at, end)
             known[line.field] = number + text.count("\n", at, place) if place >= 0 else number
-        yield Logical(known[line.field], line.text, facts, line.lead)
+        yield Logical(known[line.field], line.text, facts, line.prefix)
 
 
 # ── key=value, and tables ───────────────────────────────────────────────────────────────────────────────────

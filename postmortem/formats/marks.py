@@ -44,9 +44,9 @@ def head(facts: Facts) -> str:
     return "" if facts == NOTHING else json.dumps(facts, separators=(",", ":"))
 
 
-def marked(number: int, shared: str, text: str, lead: str = "") -> str:
-    """A line with its mark. `number` is that of the file's line; `lead` is read with the line and not shown."""
-    return f"{MARK}{number};{shared}{END}{lead}{SEAM if lead else ''}{text}"
+def marked(number: int, shared: str, text: str, prefix: str = "") -> str:
+    """A line with its mark. `number` is that of the file's line; `prefix` is read with the line and not shown."""
+    return f"{MARK}{number};{shared}{END}{prefix}{SEAM if prefix else ''}{text}"
 
 
 def read(text: str) -> tuple[int | None, Facts, str]:

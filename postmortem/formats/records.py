@@ -38,7 +38,7 @@ class Text(NamedTuple):
 
     field: str
     text: str
-    lead: str = ""
+    prefix: str = ""
 
 
 def load(text: str) -> dict[str, Any] | None:
@@ -79,7 +79,7 @@ def _texts(record: Record, depth: int) -> Iterator[Text]:
     first, *others = _lines(body)
     if name:
         first += _ending(record, first)
-        yield Text(name, first, "" if name in ("log", "textPayload") else _lead(record, first))
+        yield Text(name, first, "" if name in ("log", "textPayload") else _prefix(record, first))
         yield from (Text(name, line) for line in others)
     if _REGEXES["calm"].match(_level(record)):  # `logger.warning(..., exc_info=True)`: the program continues
         return
@@ -93,7 +93,7 @@ def _lines(text: str) -> list[str]:
     return text.rstrip("\r\n").replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
-def _lead(record: Record, line: str) -> str:
+def _prefix(record: Record, line: str) -> str:
     level = _level(record).upper()
     if not _REGEXES["loud"].match(level) or line.startswith("Traceback") or level in line:
         level = ""

@@ -117,7 +117,7 @@ def _written(group: Group) -> bytes:
     for line in group:
         if line.facts is not known:
             known, shared = line.facts, head(line.facts)
-        out.append(marked(line.number, shared, line.text, line.lead))
+        out.append(marked(line.number, shared, line.text, line.prefix))
     return ("\n".join(out) + "\n").encode("utf-8", "backslashreplace") if out else b""
 
 

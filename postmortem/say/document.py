@@ -23,7 +23,7 @@ from postmortem.model.contract import incident as contract
 from postmortem.model.contract import verdict
 from postmortem.model.vocabulary import AT_HAND, CULPRITS, OF_PEERS, PLACES
 from postmortem.privacy import cut
-from postmortem.say import accounts, hang, headline, hint, missing, quantities, reasons
+from postmortem.say import hang, headline, hint, missing, quantities, reasons, tables
 from postmortem.say.evidence import Evidence, own_frame
 from postmortem.version import __version__
 
@@ -46,7 +46,7 @@ def write(
     collectives = collective.last(case)
     seen = _seen(solution)
     known = facts.of(seen) if solution.outcome != "healthy" else facts.NOTHING
-    found_verdict, ranks = _verdict(seen, known, evidence), accounts.ranks(solution, collectives)
+    found_verdict, ranks = _verdict(seen, known, evidence), tables.ranks(solution, collectives)
     usual = weigh.causes(seen, known, found_verdict, resolved)
     document: contract.Document = {
         "schema": contract.SCHEMA,
@@ -58,15 +58,15 @@ def write(
             for c, against in solution.account.unexplained[:ROWS]
         ],
         "findings": findings,
-        "processes": accounts.processes(solution, collectives),
+        "processes": tables.processes(solution, collectives),
         "ranks": ranks,
         "stacks": stacks(case, solution.ranks),
-        "clocks": [accounts.clock(c) for c in timeline.clocks_at(_moment(root))],
-        "sources": accounts.sources(timeline, sources),
+        "clocks": [tables.clock(c) for c in timeline.clocks_at(_moment(root))],
+        "sources": tables.sources(timeline, sources),
         "ledger": ledger,
         "job": _job(solution),
-        "runs": accounts.runs(solution),
-        "attempts": accounts.attempts(solution),
+        "runs": tables.runs(solution),
+        "attempts": tables.attempts(solution),
         "other_jobs": [_other(s) for s in others],
         "replay": {"scenario": hint.scenario(root, usual.rows), "arguments": hint.arguments(solution) if root else {}},
         "fingerprint": traits.printed(solution, found_verdict, ranks),
@@ -77,7 +77,7 @@ def write(
         document["quantities"] = numbers
     if (matrix := hang.hang(solution, found_verdict.get("collective"))) is not None:
         document["hang"] = matrix
-    if memory := accounts.memory(solution):
+    if memory := tables.memory(solution):
         document["memory"] = memory
     if usual.rows:
         document["causes"] = list(usual.rows)
@@ -94,7 +94,7 @@ def _job(solution: Solution) -> contract.Job:
     return {
         "id": solution.job,
         "name": None,
-        "command": solution.named.command and cut(solution.named.command, accounts.COMMAND),
+        "command": solution.named.command and cut(solution.named.command, tables.COMMAND),
         "world_size": _world(registry.world, sorted({*ranks, *solution.ranks})),
         "hosts": sorted(named | set(registry.host_of.values())),
         "torch": registry.torch,

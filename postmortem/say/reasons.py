@@ -15,7 +15,7 @@ from postmortem.library.titles import inside
 from postmortem.model import Pattern
 from postmortem.model.contract.incident import Alternative
 from postmortem.privacy import cut
-from postmortem.say import accounts, headline
+from postmortem.say import headline, tables
 from postmortem.say.evidence import own_frame
 
 NAMED = 4  # culprits with their ends
@@ -38,7 +38,7 @@ def because(solution: Solution, proof: str) -> list[str]:
     found = [
         *_proof(root, proof),
         *_raised_again(solution, root),
-        *accounts.other_attempts(solution),
+        *tables.other_attempts(solution),
         *_comparisons(solution, root),
         *_joins(solution, root),
         *_effects(solution, root),

@@ -15,7 +15,7 @@ from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.solution import Solution, victims
 from postmortem.diagnose.wording import clock_time
 from postmortem.formats.lineform import message
-from postmortem.say import accounts, reasons
+from postmortem.say import reasons, tables
 from postmortem.say.headline import headline
 
 RAISED = pattern("raised", title="A rank raised an exception")
@@ -264,7 +264,7 @@ def test_alternatives_are_other_patterns_and_for_a_sigkill_the_oom_killer() -> N
 
 
 def rows(s: Solution) -> list[tuple[str, str]]:
-    return [(row["state"], row["why"]) for row in accounts.ranks(s, {})]
+    return [(row["state"], row["why"]) for row in tables.ranks(s, {})]
 
 
 def test_what_became_of_every_rank() -> None:
