@@ -270,7 +270,7 @@ def _is_exception(body: str, framed: bool) -> bool:
 
 def _event(excerpt: Excerpt, reading: _Reading) -> Event:
     assert reading.exception is not None
-    body = reading.exception.envelope.body.strip()
+    body = _REGEXES["copies"].sub("", reading.exception.envelope.body).strip()
     m = _ANY.match(body)
     kind = m["type"] if m else body.split(":")[0]
     if doubled := _REGEXES["doubled"].fullmatch(kind):

@@ -8,7 +8,15 @@ from dataclasses import replace
 
 from postmortem.diagnose.case import PROOF
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT, Place, Row, Table, at_odds, odd_one_out
+from postmortem.diagnose.derive.hangs.rank_rows import (
+    POINT_TO_POINT,
+    Place,
+    Row,
+    Table,
+    at_odds,
+    last_seen,
+    odd_one_out,
+)
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import capital, listed, ranks_text
 from postmortem.formats.lineform import message, shape
@@ -209,10 +217,8 @@ def silence(table: Table) -> Claim | None:
     if not table.waiting and not mismatch:
         return _vanished(table, rows, f"{others} lost the connection")
     proof = [row.stack or row.last for row in rows] + [table.rows[r].proof for r in table.complaining]
-    because = f"{others} reported an error, {ranks_text(suspects)} did not"
-    if rows[0].stack:
-        because += f" (it was at {_code(rows[0].stack)})"
-    elif not table.waiting and all(row.aborted for row in rows):
+    because = f"{others} reported an error, {ranks_text(suspects)} did not{last_seen(rows)}"
+    if not rows[0].stack and not table.waiting and all(row.aborted for row in rows):
         because = f"{ranks_text(suspects)} aborted on data of another size, and {others} lost the connection"
     return table.case.claim("rank-never-arrived", suspects, proof, because)
 
@@ -225,22 +231,13 @@ def _vanished(table: Table, rows: Sequence[Row], effect: str) -> Claim | None:
         return None
     ranks = [row.rank for row in rows]
     proof = [row.last for row in rows] + [table.rows[r].lost for r in table.complaining]
-    error = _last_error(rows[0]) if len(rows) == 1 else None
+    error = rows[0].last_error if len(rows) == 1 else None
     if error is not None:
         because = f"{ranks_text(ranks)} logged `{message(error.text)}`, and {effect}"
         return table.case.claim("rank-gave-up", ranks, [error, *proof], because)
-    last = rows[0].last_lines if len(rows) == 1 else []
-    after = f" after `{message(last[0].text)}`" if last else ""
-    return table.case.claim("rank-vanished", ranks, proof, f"{ranks_text(ranks)} fell silent{after}, and {effect}")
-
-
-def _last_error(row: Row) -> Event | None:
-    """A rank's last line where that is an error of its own, and not a supervisor's report of its end."""
-    last = max(row.lines, key=lambda e: e.line, default=None)
-    if last is None or not (last.fields.get("reports_error") and last.fields.get("last")):
-        return None
-    report = row.end.reported_by if row.end is not None else None
-    return None if report is not None and report.where == last.where else last
+    after = f" after `{last}`" if len(rows) == 1 and (last := rows[0].last_message) else ""
+    ended = f"fell silent{after}" if any(row.lines for row in rows) else "vanished without a line"
+    return table.case.claim("rank-vanished", ranks, proof, f"{ranks_text(ranks)} {ended}, and {effect}")
 
 
 def _suspects(table: Table) -> list[int]:

@@ -16,7 +16,7 @@ from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.processes import WRITTEN
 from postmortem.diagnose.wording import ranks_text
-from postmortem.formats.lineform import shape
+from postmortem.formats.lineform import message, shape
 from postmortem.model import Event
 from postmortem.system import forms
 
@@ -68,6 +68,22 @@ class Row:
         """Its last ordinary line in each of its files, latest first."""
         ordinary = [e for e in self.lines if not e.fields.get("first") and not _REGEXES["trouble"].search(e.text)]
         return sorted(ordinary, key=lambda e: (e.at or 0.0, e.line), reverse=True)[:LAST_LINES]
+
+    @property
+    def last_message(self) -> str:
+        """The message of the last line that the program wrote, and neither a library nor a traceback."""
+        for e in self.last_lines[:1]:
+            return message(e.fields.get("final", (0, "" if e.fields.get("last") else e.text))[1])
+        return ""
+
+    @property
+    def last_error(self) -> Event | None:
+        """Its last line where that is an error of its own, and not a supervisor's report of its end."""
+        last = max(self.lines, key=lambda e: e.line, default=None)
+        if last is None or not (last.fields.get("reports_error") and last.fields.get("last")):
+            return None
+        report = self.end.reported_by if self.end is not None else None
+        return None if report is not None and report.where == last.where else last
 
     @property
     def place(self) -> Place | None:
@@ -184,6 +200,14 @@ def _undumped(own: Sequence[Event], written: Sequence[Event]) -> list[Printed]:
     """The lines with a form that came once, without those that a dump of stacks prints."""
     dumped = {e.place for e in own if e.kind == "stack"}
     return [one for e in written for one in once(e) if one[0].place not in dumped]
+
+
+def last_seen(rows: Sequence[Row]) -> str:
+    """Where the first of these ranks was by its stack, or the last message of a single one, in brackets."""
+    if (stack := rows[0].stack) is not None:
+        return f" (it was at {stack.fields.get('code') or '?'})"
+    last = rows[0].last_message
+    return f" (its last line: `{last}`)" if last and len(rows) == 1 else ""
 
 
 def once(e: Event) -> Iterator[Printed]:
