@@ -25,7 +25,8 @@ from postmortem.cli.schema import Document
 from postmortem.fleet.diff.comparison import compare
 from postmortem.fleet.history import filing, resolved, rows
 from postmortem.fleet.history.store import opened
-from postmortem.model import Outcome
+from postmortem.model import EventKind, Outcome
+from postmortem.model.details import OF_KIND, Details
 from postmortem.system import resources
 
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -189,3 +190,11 @@ def test_the_command_prints_each_schema(capfd: pytest.CaptureFixture[str]) -> No
 
 def test_each_outcome_has_an_exit_code() -> None:
     assert set(OUTCOME_CODES) == set(get_args(Outcome))
+
+
+def test_each_kind_of_event_is_made_and_has_its_details() -> None:
+    rooms = (ROOT / "postmortem" / room for room in ("blocks", "documents", "formats", "align"))
+    made = "".join(p.read_text() for room in rooms for p in room.rglob("*.py"))
+    assert OF_KIND.keys() == {*get_args(EventKind)}
+    assert [kind for kind in OF_KIND if f'"{kind}"' not in made] == []
+    assert frozenset().union(*OF_KIND.values()) == Details.__annotations__.keys()

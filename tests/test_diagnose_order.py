@@ -22,6 +22,7 @@ from postmortem.diagnose.same import stem
 from postmortem.input import sniff
 from postmortem.library import Library, load
 from postmortem.model import Event, Source
+from postmortem.model.details import OF_KIND
 from postmortem.say.document import write
 
 SYNTHETIC = ROOT / "tests" / "incidents" / "synthetic"
@@ -52,6 +53,8 @@ def verdict(sources: Sequence[Source], events: Sequence[Event], library: Library
 @pytest.mark.parametrize("case", CHOSEN)
 def test_neither_order_nor_names_decide(case: Path) -> None:
     sources, events = read(case)
+    others = (e for e in events if e.kind != "pattern")
+    assert {e.kind: unknown for e in others if (unknown := e.fields.keys() - OF_KIND[e.kind])} == {}
     expected, rng = verdict(sources, events), random.Random(case.name)
     files: dict[str, list[Event]] = defaultdict(list)
     for e in events:

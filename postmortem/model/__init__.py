@@ -363,27 +363,3 @@ class Clock:
     state: str  # aligned | weak | refused
     reason: str
     sources: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One pattern seen on one entity, with its events, best address first."""
-
-    pattern: Pattern
-    role: Role
-    events: tuple[Event, ...]
-    ranks: tuple[int, ...] = ()
-    hosts: tuple[str, ...] = ()
-    gpus: tuple[str, ...] = ()
-    pids: tuple[int, ...] = ()
-    attempt: int | None = None
-    because: str = ""
-    derived_confidence: Confidence | None = None
-
-    @property
-    def event(self) -> Event:
-        return self.events[0]
-
-    @property
-    def at(self) -> float | None:
-        return min((e.at for e in self.events if e.at is not None), default=None)

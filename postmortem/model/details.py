@@ -1,4 +1,5 @@
-"""The details of an event, by its kind. `Details` has them all: a value means the same in each kind that has it.
+"""The details of an event. `Details` has them all, and a value means the same in each kind that has it; `OF_KIND` lists
+those of each kind.
 
 The named groups of a pattern are details too (patterns/README.md): `captured` makes numbers of those that are numbers.
 A detail that is unknown is left out; a flag that is not set is left out, too.
@@ -255,14 +256,53 @@ class Details(
     """The details of any event."""
 
 
-_KINDS = Details.__annotations__
+_TYPES = Details.__annotations__
+_FRAMES = "frames own code collective"
+_FAULT = "signature detail library path peer warned comm pid"
+_RAISED = (
+    f"{_FRAMES} type message line source subgroup opened table reported_by interrupted wrapper chained excepthook"
+    " logged ignored headless stepped"
+)
+# Kind -> its details beside those of all kinds. Those of a pattern have any name, with those of the event on its line.
+OF_KIND: Mapping[str, frozenset[str]] = {
+    kind: frozenset(names.split()) | Shared.__annotations__.keys()
+    for kind, names in {
+        "counter": "oom_kill",
+        "crash": f"{_FRAMES} signal line current pid world comm command ppid detail tool signature terminate what",
+        "cut": "opened ignored",
+        "exception": _RAISED,
+        "exit": "exitcode block reported_by",
+        "fact": f"{_FRAMES} tool signature job_id node host pid gpu pci rank ranks reason",
+        "fault": f"{_FAULT} last_error",
+        "finished": "last_word",
+        "identity": "pid stated_rank stated_worker world torch nccl bus gpu",
+        "job": "job_name",
+        "line": "first last once final milestone reports_error",
+        "memory": "signature detail code line reserved allocated held",
+        "mentioned": _RAISED,
+        "notice": "reports_error",
+        "oom-tasks": "usage tasks resident",
+        "own-verdict": "",
+        "pattern": " ".join(_TYPES),
+        "pid": "pid stated_rank member of",
+        "process": "state wchan command ppid",
+        "progress": "step loss series",
+        "recorder": f"{_FRAMES} status groups version whole entries pending",
+        "restart": "first alone grew",
+        "stack": f"{_FRAMES} state tool child asked after still",
+        "stamp": "",
+        "sync": "family columns values times lines",
+        "unreadable": "",
+        "worked": "by since full",
+    }.items()
+}
 
 
 def captured(groups: Mapping[str, str]) -> Details:
     """Return the named groups of a pattern, numbers as numbers; without those that are not of their detail's type."""
     found: dict[str, object] = {}
     for name, text in groups.items():
-        kind = _KINDS.get(name, str)
+        kind = _TYPES.get(name, str)
         value = number(text) if kind in (int, int | None) else text if kind is str else None
         found |= {} if value is None else {name: value}
     return cast(Details, found)

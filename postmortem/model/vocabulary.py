@@ -38,7 +38,6 @@ EventKind = Literal[
     "progress",  # a step
     "recorder",  # the dump of a flight recorder
     "stack",
-    "stacks",  # that a tool took of several processes
     "stamp",  # a time for the comparison of clocks, as is
     "sync",  # marks of many lines
     "unreadable",  # a document that cannot be read
