@@ -1,14 +1,16 @@
-"""The order of two claims in time, their distance, and its certainty.
+"""The order of two events or claims in time, their distance, and its certainty.
 
     2.24 s later (± 0.14 s)          which came first is not determined (0.02 s apart, ± 0.14 s)
 
-The margin is twice the joint standard deviation of both times.
+`relation` is the one rule: the clocks decide beyond a slack, else the lines of one log. Without another slack it is the
+margin, twice the joint standard deviation of both times. Where not the order but a distance counts, there is `gap`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Literal
 
 from postmortem.align.place import UNSEEN
 from postmortem.diagnose.case import moment
@@ -17,6 +19,8 @@ from postmortem.model import Event
 
 ONE_REPORT = 3  # lines
 BUFFERED_S = 0.05  # two processes of one host may write this late
+WHOLE_S = 1.0  # a slack for stamps of whole seconds, as Slurm's and many loggers'
+Order = Literal["before", "after", "together", "unknown"]
 
 
 def margin(a: Event, b: Event) -> float:
@@ -28,26 +32,27 @@ def margin(a: Event, b: Event) -> float:
     return 2 * (math.hypot(a.sigma, b.sigma) if same else math.hypot(a.at_sigma, b.at_sigma)) + BUFFERED_S
 
 
-def surely_before(a: Claim, b: Claim) -> bool:
-    """Whether the clocks leave no doubt that `a` came before `b`."""
-    ea, eb = a.first, b.first
-    return ea is not None and eb is not None and _clearly_before(ea, eb)
+def relation(a: Event, b: Event, slack: float | None = None) -> Order:
+    """Whether `a` came before or after `b`, by more than `slack` seconds (None: the margin), else by the lines of one
+    log. Lines of one report came together: the kernel prints `oom-kill:constraint=` right above `Killed process`."""
+    apart, x, y = gap(a, b), a.where, b.where
+    if apart is not None and abs(apart) > (margin(a, b) if slack is None else slack):
+        return "before" if apart > 0 else "after"
+    if x.source == y.source and x.line is not None and y.line is not None and abs(y.line - x.line) > ONE_REPORT:
+        return "before" if x.line < y.line else "after"
+    return "unknown" if apart is None else "together"
 
 
 def before(a: Claim, b: Claim) -> bool:
-    """Whether `a` surely came before `b`, or is above it in the same file where clocks cannot decide. Lines of one
-    report have no order in time: the kernel prints `oom-kill:constraint=` right above `Killed process`."""
-    if surely_before(a, b):
-        return True
-    x, y = (a.first or a.event).where, (b.first or b.event).where
-    if x.source != y.source or x.line is None or y.line is None:
-        return False
-    return x.line + ONE_REPORT < y.line and not surely_before(b, a)
+    """Whether `a` surely came before `b`, or is above it in the same file where clocks cannot decide."""
+    return relation(a.first or a.event, b.first or b.event) == "before"
 
 
-def _clearly_before(a: Event, b: Event) -> bool:
-    gap = _gap(a, b)
-    return gap is not None and gap > margin(a, b)
+def surely_before(a: Claim, b: Claim) -> bool:
+    """Whether the clocks leave no doubt that `a` came before `b`."""
+    x, y = a.first, b.first
+    apart = None if x is None or y is None else gap(x, y)
+    return x is not None and y is not None and apart is not None and apart > margin(x, y)
 
 
 def later(root: Claim, claim: Claim) -> str:
@@ -75,16 +80,15 @@ def first_elsewhere(root: Claim, claims: Iterable[Claim]) -> Claim | None:
 
 def in_words(a: Event, b: Event) -> str:
     """The time from a to b in words; empty where one of them has no time."""
-    gap = _gap(a, b)
-    if gap is None:
+    apart, error = gap(a, b), margin(a, b)
+    if apart is None:
         return ""
-    error = margin(a, b)
-    if abs(gap) <= error:
-        return f"which came first is not determined ({abs(gap):.2f} s apart, ± {error:.2f} s)"
-    return f"{abs(gap):.2f} s {'later' if gap > 0 else 'earlier'} (± {error:.2f} s)"
+    if abs(apart) <= error:
+        return f"which came first is not determined ({abs(apart):.2f} s apart, ± {error:.2f} s)"
+    return f"{abs(apart):.2f} s {'later' if apart > 0 else 'earlier'} (± {error:.2f} s)"
 
 
-def _gap(a: Event, b: Event) -> float | None:
+def gap(a: Event, b: Event) -> float | None:
     """Seconds from a to b; None where one has no place on the clock."""
     first, second = moment(a), moment(b)
     return None if first is None or second is None else second - first
