@@ -32,13 +32,13 @@ def margin(a: Event, b: Event) -> float:
     return 2 * (math.hypot(a.sigma, b.sigma) if same else math.hypot(a.at_sigma, b.at_sigma)) + BUFFERED_S
 
 
-def relation(a: Event, b: Event, slack: float | None = None) -> Order:
-    """Whether `a` came before or after `b`, by more than `slack` seconds (None: the margin), else by the lines of one
-    log. Lines of one report came together: the kernel prints `oom-kill:constraint=` right above `Killed process`."""
+def relation(a: Event, b: Event, slack: float | None = None, lines: int = ONE_REPORT) -> Order:
+    """Whether `a` came before or after `b`, by more than `slack` seconds (None: the margin), else by more than `lines`
+    of one log. Lines of one report came together: the kernel prints `oom-kill:constraint=` right above `Killed process`."""
     apart, x, y = gap(a, b), a.where, b.where
     if apart is not None and abs(apart) > (margin(a, b) if slack is None else slack):
         return "before" if apart > 0 else "after"
-    if x.source == y.source and x.line is not None and y.line is not None and abs(y.line - x.line) > ONE_REPORT:
+    if x.source == y.source and x.line is not None and y.line is not None and abs(y.line - x.line) > lines:
         return "before" if x.line < y.line else "after"
     return "unknown" if apart is None else "together"
 

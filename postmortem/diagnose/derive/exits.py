@@ -180,16 +180,14 @@ def _unasked(case: Case, end: Ending) -> bool:
 def _forced(case: Case, end: Ending) -> bool:
     """Whether the launcher itself sent SIGKILL to a rank that did not obey SIGTERM: a stuck victim or culprit."""
     event = end.reported_by
-    asked = {e.fields["pid"] for e in case.telling("asks") if "pid" in e.fields and _lasted(e, event)}
-    if event is None or event.pid not in asked.union(e.fields.get("pid") for e in case.telling("forces")):
+    if event is None:
+        return False
+    asks = [e for e in case.telling("asks") if (order.gap(e, event) or 0.0) > PATIENCE_S]
+    asked = {e.fields["pid"] for e in asks if "pid" in e.fields}
+    if event.pid not in asked.union(e.fields.get("pid") for e in case.telling("forces")):
         return False
     case.note(f"{event.where}: the launcher itself sent SIGKILL to pid {event.pid}, after SIGTERM")
     return True
-
-
-def _lasted(asked: Event, end: Event | None) -> bool:
-    """Whether a process ended so late after a request to stop that its launcher killed it."""
-    return end is not None and end.at is not None and asked.at is not None and end.at - asked.at > PATIENCE_S
 
 
 # ── ends without a rank ─────────────────────────────────────────────────────────────────────────────────────
@@ -278,8 +276,10 @@ def _after_the_job(case: Case, c: Claim) -> bool:
 
 def _unaccounted(case: Case, c: Claim, end: Ending, accused: Sequence[Claim]) -> bool:
     if end.kind == "kill":
-        return not any(_may_precede(e, c.event) for e in (*case.telling("forces"), *case.telling("stop")))
-    if end.kind == "stop" and any(_may_precede(e, c.event) for e in case.telling("asks")):
+        return all(
+            order.relation(e, c.event, lines=0) == "after" for e in (*case.telling("forces"), *case.telling("stop"))
+        )
+    if end.kind == "stop" and any(order.relation(e, c.event, lines=0) != "after" for e in case.telling("asks")):
         return False
     complaints = [x for x in accused if not x.event.fields.get("wrapper") and not _is_stop_after(x, c, end)]
     lost = "peer-lost" if end.signal != "SIGABRT" else ""  # it may follow from such a complaint
@@ -292,13 +292,6 @@ def _is_stop_after(x: Claim, c: Claim, end: Ending) -> bool:
     """Whether Slurm ended a step below the report of a task that failed by itself."""
     own = end.code > 0 and end.kind != "stop"
     return own and x.tells("stop") and x.speaker != "launcher" and x.event.below(c.event)
-
-
-def _may_precede(a: Event, b: Event) -> bool:
-    """Whether `a` is above `b`, or in another log."""
-    if a.where.source != b.where.source or a.where.line is None or b.where.line is None:
-        return True
-    return a.where.line < b.where.line
 
 
 def _only_silent_rank(case: Case, c: Claim, end: Ending, accused: Sequence[Claim]) -> bool:
