@@ -11,6 +11,7 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import log_ends
 from postmortem.diagnose.grouped import grouped
+from postmortem.diagnose.order import WHOLE_S, relation
 from postmortem.diagnose.rules.foreign import is_program
 from postmortem.formats.lineform import gist
 from postmortem.library import regexes
@@ -133,7 +134,7 @@ def _first_trouble(all_: All, c: Claim) -> bool:
     """Whether the job ran well until it was ended: ranks that are asked to stop lose each other only then."""
     if all_.case.all_finished or (c.pattern.entity == "pid" and not c.ranks):
         return False  # a process of unknown rank may be another job's
-    return all(_follows(e, c.event) for e in all_.trouble)
+    return all(relation(c.event, e, WHOLE_S + e.at_sigma, 0) in ("before", "together") for e in all_.trouble)
 
 
 _CONDITIONS = {
@@ -149,13 +150,6 @@ def _is_trouble(c: Claim) -> bool:
     if c.tells("end"):
         return c.role != "context" and c.event.fields.get("signal") not in ("Terminated", "Killed")
     return c.tells("aborts") or (c.accuses and c.pattern.category not in (None, "scheduler"))
-
-
-def _follows(e: Event, first: Event) -> bool:
-    """Whether `e` came after `first`, by their file or their clocks (Slurm's stamp has whole seconds)."""
-    if e.where.source == first.where.source and e.where.line and first.where.line:
-        return e.where.line > first.where.line
-    return e.at is not None and first.at is not None and e.at > first.at - 1 - e.at_sigma
 
 
 def _is_last(all_: All, c: Claim) -> bool:
