@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from postmortem.diagnose import outcome, topics
-from postmortem.diagnose.case import Case, moment
+from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, in_time, merged
 from postmortem.diagnose.explain import declared
 from postmortem.diagnose.grouped import grouped
-from postmortem.diagnose.order import before
+from postmortem.diagnose.order import before, gap
 from postmortem.formats.lineform import shape
 from postmortem.model.vocabulary import SEVERITIES
 from postmortem.system import forms
@@ -95,9 +95,8 @@ def _stopped_later(a: Claim, b: Claim) -> bool:
     """Whether ranks had complained of the hang or the loss `a` well before the job was stopped from outside."""
     if a.strength not in ("compared", "silent") or not b.tells("stop") or b.first is None:
         return False
-    complaints = [at for e in a.events if e.kind == "pattern" and (at := moment(e)) is not None]
-    stop = moment(b.first)
-    return stop is not None and bool(complaints) and max(complaints) + REACTION_S < stop
+    gaps = [apart for e in a.events if e.kind == "pattern" and (apart := gap(e, b.first)) is not None]
+    return bool(gaps) and min(gaps) > REACTION_S
 
 
 def _comparable(a: Claim, b: Claim) -> bool:

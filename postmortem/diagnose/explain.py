@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from postmortem.diagnose.claims import Claim, Link
-from postmortem.diagnose.order import before, surely_before
+from postmortem.diagnose.order import before, gap, surely_before
 from postmortem.diagnose.same import same_host
 
 SLACK_S = 60.0  # beside an edge's `within_s`: stamps may be inherited from another line
@@ -69,8 +69,8 @@ def declared(a: Claim, b: Claim) -> str:
     for edge in a.pattern.explains:
         if edge.id != b.pattern.id or not _joined(edge.join, a, b):
             continue
-        apart = abs(a.at - b.at) if a.at is not None and b.at is not None else 0.0
-        if edge.within_s is not None and apart > edge.within_s + SLACK_S:
+        apart = gap(a.first, b.first) if a.first and b.first else None
+        if edge.within_s is not None and abs(apart or 0.0) > edge.within_s + SLACK_S:
             continue
         if a.strength == "stated" and before(b, a):
             continue

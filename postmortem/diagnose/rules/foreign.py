@@ -19,6 +19,7 @@ from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.derive import exits
 from postmortem.diagnose.explain import declared
+from postmortem.diagnose.order import gap
 from postmortem.diagnose.processes import child_of
 from postmortem.diagnose.rules.aftermath import COMPLAINTS
 from postmortem.diagnose.rules.view import Defeat, View
@@ -75,7 +76,7 @@ def _pids_are_known(case: Case) -> bool:
 
 
 def _near(e: Event, x: Event) -> bool:
-    return e.at is None or x.at is None or abs(e.at - x.at) <= NEAR_S + 3 * (e.at_sigma + x.at_sigma)
+    return abs(gap(e, x) or 0.0) <= NEAR_S + 3 * (e.at_sigma + x.at_sigma)
 
 
 def unknown_process(view: View) -> Iterator[Defeat]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from postmortem.diagnose.case import PROOF
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claims import Claim, in_time
 from postmortem.diagnose.derive.hangs.rank_rows import (
     POINT_TO_POINT,
     Place,
@@ -18,6 +18,7 @@ from postmortem.diagnose.derive.hangs.rank_rows import (
     odd_one_out,
 )
 from postmortem.diagnose.grouped import grouped
+from postmortem.diagnose.order import WHOLE_S, gap
 from postmortem.diagnose.wording import capital, listed, ranks_text
 from postmortem.formats.lineform import message, shape
 from postmortem.model import Event
@@ -300,9 +301,9 @@ def _lost_after_timeout(table: Table) -> list[Row]:
     came = [row for row in table.rows.values() if row.complaint is None]
     if not table.waiting or any(row.lost is None or row.fatal is not None for row in came):
         return []
-    gave_up = min((at for r in table.waiting if (at := table.proofs[r].at) is not None), default=0.0)
+    gave_up = min((table.proofs[r] for r in table.waiting), key=in_time)
     lost = (table.proofs[row.rank] for row in came)
-    return [] if any(e.at is not None and e.at + 2 * e.at_sigma + 1.0 < gave_up for e in lost) else came
+    return [] if any((gap(e, gave_up) or 0.0) > WHOLE_S + 2 * e.at_sigma for e in lost) else came
 
 
 def _in_another(table: Table, came: Sequence[Row]) -> bool:

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from postmortem.diagnose.case import Case, moment
+from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.grouped import grouped
+from postmortem.diagnose.order import gap
 from postmortem.diagnose.processes import WRITTEN
 from postmortem.diagnose.wording import ranks_text
 from postmortem.formats.lineform import message, shape
@@ -253,9 +254,9 @@ def _while_dying(e: Event, death: Event | None, gave_up: Collection[int]) -> boo
         return "still" not in e.fields and e.fields.get("after") not in gave_up
     if death is None or e.speaker == "tool":
         return False
-    at = moment(e)
-    if at is not None and death.at is not None:
-        return at >= death.at - DYING_S
+    apart = gap(e, death)
+    if apart is not None:
+        return apart <= DYING_S
     return any("SIGTERM" in line or "Signal 15" in line for line in e.context)
 
 
