@@ -31,7 +31,6 @@ from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import exits, hangs, joining, log_ends, rank_lists, standstill
 from postmortem.diagnose.explain import declared
 from postmortem.diagnose.novelty import shapes as shapes
-from postmortem.diagnose.order import before
 from postmortem.diagnose.rules import foreign
 from postmortem.diagnose.sequence import stable_order
 from postmortem.diagnose.solution import Solution
@@ -45,7 +44,6 @@ REFUSED = ("rendezvous", "network", "peer-lost")  # what ranks report of a group
 ALTERNATIVES = 5
 JOBS = 20  # that an error names
 LOADED = 10  # lines of a shell that sets up the environment
-NOT_BY_STOP = ("native-crash", "external-signal")  # ends that a scheduler's stop does not account for
 
 
 class Diagnosis(NamedTuple):
@@ -241,7 +239,7 @@ def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Libra
     merged = copies.merge(events, sources, registry)
     case = Case(merged.events, registry, library, sources, attempt)
     claims = _all_claims(case, rules.settled(case, observe.observe(case)))
-    ordered = _stop_before_interrupts(_scheduler_last(case, choose.candidates(claims)))
+    ordered = choose.candidates(claims)
     root = ordered[0] if ordered else None
     if root is None and outcome.failed(case, claims):
         root = choose.complaint(case, claims)
@@ -270,32 +268,6 @@ def _all_claims(case: Case, stated: list[Claim]) -> list[Claim]:
     if not any(c.role == "cause" for c in claims):
         claims += log_ends.derive(case, stated)
     return claims
-
-
-def _scheduler_last(case: Case, ordered: list[Claim]) -> list[Claim]:
-    """The candidates with a stop by a scheduler or a launcher behind the failures that came before it."""
-    if len(ordered) < 2 or not (ordered[0].pattern.category == "scheduler" or ordered[0].tells("stop")):
-        return ordered
-    stop, *others = ordered
-    sampled = _sampled(case)
-    earlier = [c for c in others if _failed_before(c, stop)]
-    earlier += [c for c in others if c not in earlier and c.pattern.derived and c.event in sampled]
-    return [*earlier, *(c for c in ordered if c not in earlier)]
-
-
-def _stop_before_interrupts(ordered: list[Claim]) -> list[Claim]:
-    """The candidates with a stop of the whole job before the interrupts of its processes that follow it."""
-    if not ordered or ordered[0].pattern.category != "external-signal" or ordered[0].tells("stop"):
-        return ordered
-    stops = [c for c in ordered if (c.pattern.category == "scheduler" or c.tells("stop")) and before(c, ordered[0])]
-    return [*stops, *(c for c in ordered if c not in stops)]
-
-
-def _failed_before(c: Claim, stop: Claim) -> bool:
-    """Whether it is a strong sign of a failure, or an end, from before the job was stopped."""
-    ended = c.strength == "ended" and c.pattern.category in NOT_BY_STOP
-    strong = choose.tier(c) <= choose.STRONG or ended
-    return strong and c.pattern.severity == "fatal" and before(c, stop)
 
 
 def _sampled(case: Case) -> list[Event]:

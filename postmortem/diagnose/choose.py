@@ -33,6 +33,7 @@ NO_RANK, WEAKEST = 5.8, 6.0  # a hang without a suspect; a claim that is hardly 
 OWN = ("gpu-hardware", "gpu-fault", "native-crash", "environment", "storage")  # failures of the writer itself
 ABSENCE = ("rendezvous", "network", "hang")  # how a rank that is gone looks to the others
 COMPARED_MOST = 100  # causes whose order in time is compared with that of all others
+NOT_BY_STOP = ("native-crash", "external-signal")  # ends that a stop does not account for
 REACTION_S = 10.0  # a signal to the whole job reaches ranks and launcher within seconds of each other
 _REGEXES = forms.regexes("diagnose/lines")
 
@@ -86,12 +87,37 @@ def _ordered(claims: Sequence[Claim]) -> list[Claim]:
 
 
 def _has_priority(a: Claim, b: Claim) -> bool:
-    """Whether `a` has to come before `b` because it happened before."""
-    gone = a.strength == "ended" and b.pattern.category in ABSENCE and not set(a.ranks) & set(b.ranks)
-    return _stopped_later(a, b) or ((gone or _comparable(a, b)) and before(a, b))
+    """Whether `a` has to come before `b`, since it happened before (see PRECEDENCE)."""
+    return _complained_before_stop(a, b) or (any(row(a, b) for row in PRECEDENCE) and before(a, b)) or _sampled(a, b)
 
 
-def _stopped_later(a: Claim, b: Claim) -> bool:
+def _ended_before_absence(a: Claim, b: Claim) -> bool:
+    """The end of a rank, and the complaints of others about one that is gone."""
+    return a.strength == "ended" and b.pattern.category in ABSENCE and not set(a.ranks) & set(b.ranks)
+
+
+def _failed_before_stop(a: Claim, b: Claim) -> bool:
+    """A strong sign of a failure or an end, and a stop of the whole job."""
+    ended = a.strength == "ended" and a.pattern.category in NOT_BY_STOP
+    return _is_stop(b) and a.pattern.severity == "fatal" and (tier(a) <= STRONG or ended)
+
+
+def _stop_before_interrupts(a: Claim, b: Claim) -> bool:
+    """A stop of the whole job, and the interrupts of its processes."""
+    return _is_stop(a) and b.pattern.category == "external-signal" and not b.tells("stop")
+
+
+def _is_stop(c: Claim) -> bool:
+    return c.pattern.category == "scheduler" or c.tells("stop")
+
+
+def _sampled(a: Claim, b: Claim) -> bool:
+    """A comparison of stacks that a tool took, and a stop: nobody samples a job that makes progress."""
+    stacks = [e for e in a.events if e.kind == "stack" and e.speaker == "tool"]
+    return _is_stop(b) and a.pattern.derived and a.event in stacks and any(e.fields.get("collective") for e in stacks)
+
+
+def _complained_before_stop(a: Claim, b: Claim) -> bool:
     """Whether ranks had complained of the hang or the loss `a` well before the job was stopped from outside."""
     if a.strength not in ("compared", "silent") or not b.tells("stop") or b.first is None:
         return False
@@ -106,6 +132,9 @@ def _comparable(a: Claim, b: Claim) -> bool:
     if (tier(a), a.pattern.severity) == (tier(b), b.pattern.severity):
         return a.preference == b.preference  # comparisons are ordered by their evidence, not by the time of their lines
     return strong(a) and strong(b) and (a.at is None or b.at is None or abs(a.at - b.at) < DAY_S)
+
+
+PRECEDENCE = (_ended_before_absence, _failed_before_stop, _stop_before_interrupts, _comparable)
 
 
 def _key(c: Claim) -> tuple[object, ...]:
