@@ -239,12 +239,13 @@ def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Libra
     merged = copies.merge(events, sources, registry)
     case = Case(merged.events, registry, library, sources, attempt)
     claims = _all_claims(case, rules.settled(case, observe.observe(case)))
+    claims = [topics.named(case, c) if c.role == "cause" else c for c in claims]
     ordered = choose.candidates(claims)
     root = ordered[0] if ordered else None
     if root is None and outcome.failed(case, claims):
         root = choose.complaint(case, claims)
     ranks = blame.culprits(case, root, claims) if root else ()
-    root = topics.named(case, blame.with_comparison(root, ranks, claims)) if root else None
+    root = blame.with_comparison(root, ranks, claims) if root else None
     end = outcome.of(case, root, claims)
     others = tuple(ordered[1 : 1 + ALTERNATIVES])
     return Solution(case, end, root, ranks, tuple(claims), others, times=merged.times)
