@@ -23,10 +23,10 @@ from postmortem.replay.catalogue import BY_ID, JOBS, SCENARIOS
 from postmortem.replay.isolate import CannotIsolate, Place, Wants, place
 from postmortem.replay.plan import planned
 from postmortem.replay.run import processes
-from postmortem.replay.scrub import scrub, scrub_pickle
 from postmortem.replay.verify import Expected, Order, Ready, Result
 from postmortem.report import render_html, render_json
 from scripts.record_sample import parsed, plan_of
+from scripts.scrub import scrub, scrub_pickle
 
 VERDICT = {
     "outcome": "incident", "category": "hang", "pattern": "rank-never-arrived", "culprit": {"ranks": [2]},

@@ -61,7 +61,7 @@ def check_sample(out: Path) -> dict[str, Any]:
 def test_report_leads_to_its_replay_and_shows_the_result(tmp_path: Path) -> None:
     logs = str(ROOT / "sample_logs/bad-label-one-rank/logs")
     python("-m", "postmortem", "analyze", logs, "-o", "report.html", cwd=tmp_path, check=True)
-    options = ["--set", "step=2", "--nproc", "3", "--attach", "report.html", "--record", "sample", "--json"]
+    options = ["--set", "step=2", "--nproc", "3", "--attach", "report.html", "--keep", "logs", "--json"]
     done = replay("report.html", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
@@ -69,8 +69,8 @@ def test_report_leads_to_its_replay_and_shows_the_result(tmp_path: Path) -> None
     assert (result["found"]["ranks"], result["found"]["pattern"]) == ([2], "python-exception")
     assert "stopped after" in done.stderr and "gloo" in done.stderr
     assert "Reproduced: the verdict on the replay" in (tmp_path / "report.html").read_text()
-    assert check_sample(tmp_path / "sample")["ranks"] == [2]
-    assert "postmortem replay python-exception-one-rank --nproc=3" in (tmp_path / "sample" / "README.md").read_text()
+    kept = [path.read_text() for path in (tmp_path / "logs").rglob("stderr.log")]
+    assert result["logs"] == "logs" and len(kept) == 3 and "Traceback" in "".join(kept)
 
 
 @RELEASE
@@ -114,7 +114,7 @@ SMALL_DISK = ["disk-full-checkpoint", "--set", "step=400", "--set", "steps=2000"
 
 
 @pytest.mark.parametrize(("words", "number"), [
-    pytest.param([*PLAIN, "--record", "sample"], signal.SIGINT, id="recording"),
+    pytest.param([*PLAIN, "--keep", "logs"], signal.SIGINT, id="keeping"),
     pytest.param(IN_CGROUP, signal.SIGTERM, id="cgroup", marks=CGROUP),
     pytest.param(PLAIN, signal.SIGHUP, id="terminal-closed"),
     pytest.param(TWO_HOSTS, signal.SIGINT, id="namespaces", marks=NAMESPACES),

@@ -7,7 +7,6 @@ On standard error the plan, its time limit and the result; on standard output JS
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -57,7 +56,6 @@ def replay(
         Path | None, typer.Option(metavar="FILE", help="Write a self-contained script instead of running it.")
     ] = None,
     keep: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the logs of the replay here.")] = None,
-    record: Annotated[Path | None, typer.Option(metavar="DIR", help="Store the run as a sample incident.")] = None,
     attach: Annotated[Path | None, typer.Option(metavar="REPORT", help="Add the result to this report.")] = None,
     as_json: Json = False,
 ) -> int:
@@ -76,11 +74,8 @@ def replay(
         output.check_target(write)
     if attach:
         documents.read(attach)
-    for flag, folder in (("--keep", keep), ("--record", record)):
-        if folder and folder.exists() and (flag == "--record" or not folder.is_dir() or any(folder.iterdir())):
-            raise UsageError(f"{flag} {folder} already exists", "name a folder that does not exist yet")
-    if keep and record:
-        raise UsageError("--keep and --record both keep the logs", "omit one of them")
+    if keep and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        raise UsageError(f"--keep {keep} already exists", "name a folder that does not exist yet")
     ordered = order(name, pairs or (), nproc or 0, backend)
     if write:
         _write(ordered, write)
@@ -88,9 +83,8 @@ def replay(
     result = verify.prepare(ordered)
     if isinstance(result, verify.Ready):
         _announce(result)
-        sample = (record, _command(result, record)) if record else None
         try:
-            result = verify.verify(result, keep, _progress(), sample)
+            result = verify.verify(result, keep, _progress())
         except KeyboardInterrupt:
             output.say("\ninterrupted; everything that was started has been stopped and removed")
             raise
@@ -185,16 +179,6 @@ def _progress() -> Progress | None:
         sys.stderr.flush()
 
     return show
-
-
-def _command(ready: Ready, record: Path) -> str:
-    """Return the command that makes the sample again, for its README."""
-    from postmortem.replay import parameters
-
-    plan, known = ready.plan, parameters.taken(ready.plan.scenario)
-    words = ["postmortem", "replay", plan.scenario.id, f"--nproc={plan.nproc}", f"--backend={ready.backend}"]
-    words += [f"--set={name}={value}" for name, value in plan.arguments.items() if name in known]
-    return shlex.join([*words, f"--record=sample_logs/{record.name}"])
 
 
 def _report(result: Result) -> None:

@@ -301,3 +301,19 @@ def _status(code: int) -> str:
     if code >= 0:
         return f"exit status {code}"
     return f"exit status {128 - code} ({signal.Signals(-code).name.removeprefix('SIG')})"
+
+
+def save(ran: Ran, logs: Path, forms: tuple[str, ...]) -> None:
+    """Copy the logs under the names they have, and write the kernel log in these forms."""
+    made, plan = ran.place, ran.plan
+    found = [(path, made.logs) for path in sorted(made.logs.rglob("*"))]
+    found += [(path, made.job) for path in sorted((made.job / "flight_recorder").glob("*"))]
+    for path, base in found:
+        if path.is_file():
+            target = logs / path.relative_to(base)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    folder = (logs / plan.hosts[plan.host] if plan.two_hosts else logs) / "kernel"
+    for form in forms if ran.kernel else ():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{form}.txt").write_text(kernel.render(ran.kernel, form, plan.zone(plan.host)))

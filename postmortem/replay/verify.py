@@ -22,8 +22,7 @@ from postmortem.replay import able
 from postmortem.replay.catalogue import Arguments, Scenario
 from postmortem.replay.isolate import CannotIsolate, Wants
 from postmortem.replay.plan import Plan, planned
-from postmortem.replay.record import DidNotFail, save, write_sample
-from postmortem.replay.run import Progress, run
+from postmortem.replay.run import Progress, run, save
 
 CODES = {"reproduced": 0, "different": 5, "did-not-fail": 6, "could-not-run": 7}
 
@@ -153,26 +152,15 @@ def _could_not_run(order: Order, needs: Sequence[str], notes: Sequence[str], exp
     )
 
 
-def verify(
-    ready: Ready, keep: Path | None = None, progress: Progress | None = None, sample: tuple[Path, str] | None = None
-) -> Result:
-    """Run it, analyze its logs, compare.
-
-    `keep`: a folder, new or empty, that gets the logs. `sample`: a new folder that becomes a sample incident, and
-    the command that makes it again.
-    """
+def verify(ready: Ready, keep: Path | None = None, progress: Progress | None = None) -> Result:
+    """Run it, analyze its logs, compare. `keep`: a folder, new or empty, that gets the logs."""
     began = time.monotonic()
     forms = ("dmesg_iso",) if "kernel-log" in ready.plan.scenario.needs else ()
     try:
         with run(ready.plan, progress) as ran, tempfile.TemporaryDirectory(dir=ran.place.folder) as folder:
-            logs = sample[0] / "logs" if sample else keep or Path(folder)
-            if sample:
-                write_sample(ran, sample[0], forms, sample[1])
-            else:
-                save(ran, logs, forms)
+            logs = keep or Path(folder)
+            save(ran, logs, forms)
             document = analyzed(logs)
-    except DidNotFail as error:
-        return replace(judged(ready, {"verdict": {"outcome": "healthy"}}), notes=(error.message,))
     except CannotIsolate as error:
         order = Order(ready.plan.scenario, ready.plan.arguments, ready.plan.nproc, ready.backend)
         return _could_not_run(order, [str(error)], ready.notes, ready.expected)
@@ -181,7 +169,7 @@ def verify(
         judged(ready, document, ready.notes + ended),
         exits=dict(ran.exits),
         seconds=round(time.monotonic() - began, 1),
-        logs=str(logs) if keep or sample else None,
+        logs=str(keep) if keep else None,
     )
 
 

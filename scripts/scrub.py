@@ -33,7 +33,7 @@ def substitutes(made: Place) -> list[tuple[bytes, bytes]]:
         str(made.folder): "/opt/train",
         tag: f"job_{number}",
         sys.prefix: "/opt/train/venv",
-        str(Path(__file__).resolve().parents[2]): "/opt/train/src",
+        str(Path(__file__).resolve().parent.parent): "/opt/train/src",
     }
     if not sys.base_prefix.startswith("/usr"):
         pairs[sys.base_prefix] = "/opt/python"
