@@ -189,3 +189,4 @@ def test_workflow_runs_the_suite_on_each_python() -> None:
     pythons = workflow["jobs"]["test"]["strategy"]["matrix"]["python"]
     assert set(sbom.PYTHONS) <= set(pythons) and f">={pythons[0]}" == PROJECT["requires-python"]
     assert workflow["jobs"]["test"]["steps"][-1]["run"] == "bash .ci/run"
+    assert workflow["jobs"]["release"]["steps"][-1]["run"] == "make dist docs"
