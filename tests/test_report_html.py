@@ -104,7 +104,7 @@ def test_log_text_never_changes_the_page(payload: str) -> None:
 def test_the_parts_of_the_page_are_in_the_order_of_an_engineers_questions() -> None:
     page = report.render_html(load("oom"))
     sections = (
-        "What to do now, Timeline, How it happened, Alternatives, Missing evidence, Ranks, Replay, "
+        "What to do now, How it happened, Alternatives, Missing evidence, Timeline, Ranks, Replay, "
         "Other jobs in these logs, Files, Clocks, About this report, How to read this page"
     )
     marks = ['id="headline"', "Not everything was read", 'class="because"', 'class="chips"']
@@ -209,7 +209,7 @@ def test_long_sections_are_folded() -> None:
     case.document["clocks"][99]["state"] = "refused"
     case.document["chain"] = case.document["chain"] * 5
     page = report.render_html(case)
-    assert page.count('<p class="step">') == 5 and " more observations, " in page
+    assert page.count('<summary class="step">') == 5 and " more observations, " in page
     clocks = page[page.index('<section id="clocks"') :].partition("</section>")[0]
     assert clocks.index('data-label="host">n99<') < clocks.index("<summary>126 more clocks</summary>"), (
         "one that failed, one that did not"
