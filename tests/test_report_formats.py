@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_cases import FOR_PROGRAMS, NAMES, PAYLOADS, RENDERS, load, poisoned
+from report_cases import FOR_PROGRAMS, NAMES, PAYLOADS, RENDERS, Case, load, poisoned
 from test_report_timeline import many
 
 from conftest import SAMPLES
@@ -172,6 +172,18 @@ def test_a_trace_has_hosts_as_processes_and_ranks_as_threads() -> None:
         first, last = lifetimes[event["pid"], event["tid"]]
         assert first <= event["ts"] <= last
     assert [e["args"]["text"] for e in events if e.get("s") == "g"] == ["Killed process 9"]
+
+
+def test_lines_without_a_host_are_those_of_the_launcher_in_a_trace() -> None:
+    case = many(4, 4)
+    assert case.timeline is not None
+    unnamed = case.timeline["host"].where(case.timeline["host"].isna())
+    rows = case.timeline.assign(host=unnamed, rank=case.timeline["rank"].where(case.timeline["rank"] != 2))
+    for path, name in (("agent", "launcher"), ("stdout", "no rank")):
+        sources = [{"path": source, "kind": path} for source in dict.fromkeys(rows["source"].astype(str))]
+        trace = json.loads(report.render_trace(Case({**case.document, "sources": sources}, rows)))
+        names = {(e["name"], e["tid"]): e["args"]["name"] for e in trace["traceEvents"] if e["ph"] == "M"}
+        assert names["process_name", 0] == "ranks" and names["thread_name", 0] == name
 
 
 # ── JUnit ───────────────────────────────────────────────────────────────────────────────────────────────────

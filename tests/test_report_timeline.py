@@ -65,6 +65,19 @@ def test_a_thousand_ranks_become_few_lanes_and_the_culprit_keeps_its_own() -> No
     assert len(svg.draw(found)) < 300_000
 
 
+def test_ranks_without_an_event_have_one_sentence_and_no_lane() -> None:
+    """Of 64 ranks three printed lines in the picture's time: 61 empty lanes would hide them."""
+    case = many(64, 4)
+    assert case.timeline is not None
+    kept = case.timeline["rank"].isin([7, 37, 63])
+    few = Case(case.document, case.timeline[kept])
+    (note,) = packed(few).notes
+    assert note == "Ranks 0–6, 8–36, 38–62 have no event on this timeline."
+    labels = {lane.label for lane in picture(few).lanes if not lane.is_host}
+    assert labels == {"rank 7", "rank 37", "rank 63"}
+    assert not packed(case).notes
+
+
 def test_a_job_that_went_well_has_no_decisive_line() -> None:
     case = many(2, 3)
     case.document["verdict"] |= {"outcome": "healthy", "evidence": []}

@@ -17,7 +17,7 @@ from postmortem.report import text, view
 WIDTH, HEIGHT = 100.0, 30.0
 STEP_ROWS, FEWEST = 6, 2
 PLACES = {"missing": "○ not entered", "elsewhere": "◇ elsewhere", "entered": "● waits", "done": "✓ done"}
-NAMED = {"between": "time from step to step, by the stamps"}
+NAMED = {"between": "time from step to step, by the timestamps"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +126,14 @@ def last_steps(document: view.Document) -> list[Bar]:
             by_step.setdefault(step, []).append(rank)
     if len(by_step) < FEWEST or view.part(document, "verdict").get("outcome") == "healthy":
         return []
-    most = max(by_step)
+    most, blamed = max(by_step), view.numbers(view.part(view.part(document, "verdict"), "culprit").get("ranks"))
     chosen = sorted(by_step)[: STEP_ROWS - 1] + ([most] if len(by_step) >= STEP_ROWS else [])
     return [
         Bar(
             text.ranks(by_step[step], view.SPANS),
             _share(step, most),
             f"step {step:,}" + (f", {most - step:,} behind" if step < most else ""),
-            "cause" if step == chosen[0] and 2 * len(by_step[step]) <= sum(map(len, by_step.values())) else "unknown",
+            "cause" if step < most and set(blamed) & set(by_step[step]) else "unknown",
         )
         for step in chosen
     ]
@@ -150,7 +150,7 @@ def pace(document: view.Document) -> Chart | None:
         (f"rank {item['rank']}", "cause" if item["rank"] in slow else "unknown", item["seconds"]) for item in slowest
     ]
     rows.append((f"median of {text.plural(row['ranks'], 'rank')}", "healthy", row["median"]))
-    measure = NAMED.get(row["measure"], f"{row['measure']}, as the ranks print it")
+    measure = NAMED.get(row["measure"], f'the "{row["measure"]}" time that each rank prints')
     return _chart(
         f"Slow ranks: {measure}",
         [item["text"] for item in view.rows(row.get("stragglers"))],

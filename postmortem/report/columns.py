@@ -57,7 +57,8 @@ def block(document: view.Document, rows: Iterable[Row], limit: int = MAX_EVENTS)
     found = _encoded(document, [(key, len(by_lane[key])) for key in order], events)
     packed = gzip.compress(plain.dump(found, order=False).encode(), 9, mtime=0)
     packed = packed[:9] + b"\x03" + packed[10:]  # the system that packed it: Python 3.13 names it, others do not
-    return Block(base64.b64encode(packed).decode(), len(events), tuple(filter(None, [note, *notes])))
+    notes = [note, lanes.absent(document, timed), *notes]
+    return Block(base64.b64encode(packed).decode(), len(events), tuple(filter(None, notes)))
 
 
 def _cited(document: view.Document) -> dict[Place, int]:

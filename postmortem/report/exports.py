@@ -150,8 +150,9 @@ def render_parquet(incident: view.Incident) -> bytes:
 def render_trace(incident: view.Incident) -> str:
     """Return the JSON object form of the trace event format, for ui.perfetto.dev, chrome://tracing or speedscope.
 
-    Hosts are processes, ranks are threads (0: the host's own). Times are microseconds from the first event. The
-    lifetime of each rank, first line to last, is a slice; each event is an instant, the decisive one across all lanes.
+    Hosts are processes, ranks are threads (0: the host's own, or the launcher's). Times are microseconds from the first
+    event. The lifetime of each rank, first line to last, is a slice; each event is an instant, the decisive one across
+    all lanes.
     """
     document = incident.document
     decisive, culprit = lanes.decisive(document)
@@ -177,9 +178,13 @@ def render_trace(incident: view.Incident) -> str:
             f'"where":{dumped(row.address)},"severity":{severity},"uncertainty_s":{dumped(row.sigma)}}}}}'
         )
     states = {rank: view.known(item.get("state")) for rank, item in view.by_rank(document)}
+    nameless = lanes.nameless(document, rows)
+    own = {pid: "host" if host else nameless for host, pid in processes.items()}
+    several = {pid for pid, tid in times if tid}
+    unnamed = {pid: "ranks" if pid in several else own[pid] for pid in processes.values()}
     slices = [
-        *(_meta("process_name", pid, 0, text.line(host, 120) or "no host") for host, pid in processes.items()),
-        *(_meta("thread_name", pid, tid, f"rank {tid - 1}" if tid else "host") for pid, tid in times),
+        *(_meta("process_name", pid, 0, text.line(host, 120) or unnamed[pid]) for host, pid in processes.items()),
+        *(_meta("thread_name", pid, tid, f"rank {tid - 1}" if tid else own[pid]) for pid, tid in times),
         *(
             {
                 **{"ph": "X", "pid": pid, "tid": tid, "ts": found[0], "dur": max(found[-1] - found[0], 1)},

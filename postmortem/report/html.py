@@ -121,6 +121,7 @@ def page(incident: view.Incident) -> dict[str, Any]:
         "drawing": Markup(drawing),
         "block": Markup(block.data) if block else "",
         "thinned": block.notes if block else (),
+        "drawn": {row.severity for row in events},
         "groups": ranks[:MAX_GROUPS],
         "ungrouped": len(ranks) - MAX_GROUPS,
         "states": guarded("the ranks", partial(groups.states, document), dict[str, int](), failed),

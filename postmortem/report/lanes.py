@@ -265,6 +265,15 @@ def nameless(document: view.Document, rows: Iterable[Row]) -> str:
     return "launcher" if any(r.source in agents or r.pattern.startswith("launcher-") for r in own) else "no rank"
 
 
+def absent(document: view.Document, rows: Iterable[Row]) -> str:
+    """Return one sentence on all ranks of the rank table without an event, which have no lane; empty where none is."""
+    left = {rank for rank, _ in view.by_rank(document) if rank is not None} - {row.rank for row in rows}
+    if not left:
+        return ""
+    verb = "has" if len(left) == 1 else "have"
+    return f"{text.ranks(sorted(left), view.SPANS)} {verb} no event on this timeline.".capitalize()
+
+
 def _oddness(state: str) -> int:
     return view.oddness({"state": state})
 

@@ -98,6 +98,7 @@ def templates() -> Environment:
         "prose": prose,
         "code": code,
         "closed": _closed,
+        "advice": _advice,
         "fenced": fenced,
         "numbered": _numbered,
         "cited": _cited,
@@ -164,6 +165,17 @@ def _longest_run(words: str) -> int:
 def _closed(words: object) -> str:
     """Return prose that ends with a period."""
     return f"{prose(words).rstrip('.')}."
+
+
+def _advice(words: object) -> str:
+    """Return prose that ends with a period; parts between backticks are code."""
+    pieces = view.known(words).rstrip(".").split("`")
+    if len(pieces) % 2 == 0:
+        return _closed(words)
+    spaced = (" " * p[:1].isspace() + prose(p) + " " * p[-1:].isspace() for p in pieces[::2])
+    pieces[::2] = spaced
+    pieces[1::2] = map(code, pieces[1::2])
+    return f"{''.join(pieces)}."
 
 
 def _numbered(proof: view.Proof, around: int = 2) -> list[str]:

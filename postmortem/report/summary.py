@@ -65,9 +65,10 @@ def alternatives(document: view.Document) -> list[str]:
 def _alternative(item: dict[str, Any]) -> str:
     name = view.known(item.get("title")) or view.known(item.get("pattern") or item.get("category")).replace("-", " ")
     why, where, ranks = view.known(item.get("why_not")), view.known(item.get("where")), view.numbers(item.get("ranks"))
-    of = f", {text.ranks(ranks)}" if ranks else ""
-    address = f" ({where})" if where and where not in why else ""
-    return f"{name or 'another reading'}{of}: {why or 'no reason is recorded'}{address}"
+    if where and why.startswith(f"{where} "):
+        why = f"it{why.removeprefix(where)}"
+    of = "; ".join(filter(None, (text.ranks(ranks) if ranks else "", where if where not in why else "")))
+    return f"{name or 'another reading'}{of and f' ({of})'}: {why or 'no reason is recorded'}"
 
 
 # ── the job ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -32,7 +32,7 @@ def render_terminal(incident: view.Incident, *, width: int = 80, color: bool = F
     if effects:
         page.paragraph(effects, "")
     page.blank()
-    page.field("job", [" · ".join(summary.facts(document))])
+    page.field("job", list(filter(None, [" · ".join(summary.facts(document))])))
     page.field("command", [text.line(command, 300)] if (command := view.part(document, "job").get("command")) else [])
     page.field("unread", _sentences([view.incomplete(document)]), "doubt")
     facts = " · ".join(text.sentence(f"{label} {value}", 200) for label, value in view.culprit(document))

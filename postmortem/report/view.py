@@ -343,7 +343,8 @@ def entity(value: object) -> str:
     names = [f"rank {value['rank']}"] if value.get("rank") is not None else []
     if ranks := numbers(value.get("ranks")):
         names.append(text.ranks(ranks, SPANS))
-    names += [f"{key} {value[key]}" for key in ("pid", "gpu", "peer") if value.get(key) is not None]
+    own = ("peer",) if len(ranks) > 1 else ("pid", "gpu", "peer")  # those of the first one only
+    names += [f"{key} {value[key]}" for key in own if value.get(key) is not None]
     hosts = words(value.get("hosts")) or words([value.get("host")])
     place = ", ".join(hosts) if len(hosts) <= 4 else f"{len(hosts):,} hosts"
     who = ", ".join(names)

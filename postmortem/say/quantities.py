@@ -58,11 +58,11 @@ def _pace(p: Paces) -> contract.Pace:
 
 
 def _straggler(name: str, ranks: int, s: Straggler) -> contract.Straggler:
-    since = f" since step {s.since}" if s.since is not None else ""
-    of = "from step to step, by the stamps" if name == BETWEEN else f'by its own "{name}" time'
+    since = f"Since step {s.since}, rank" if s.since is not None else "Rank"
+    of = "from step to step, by the timestamps" if name == BETWEEN else f'by its own "{name}" time'
     text = (
-        f"Rank {s.rank} needs {s.ratio:.1f} × the median of {ranks} ranks per step{since}, {of}: "
-        f"{s.seconds:.3g} s against {s.usual:.3g} s."
+        f"{since} {s.rank} takes {s.ratio:.1f} times the median of {ranks} ranks per step, {of}: "
+        f"{s.seconds:.3g} s instead of {s.usual:.3g} s."
     )
     return {
         "rank": s.rank,

@@ -50,7 +50,7 @@ def _only(root: Claim, proof: str) -> str:
     """The reason where the headline has all others: the lines that were compared, or what the line is."""
     places = list(dict.fromkeys(str(own_frame(e).where) for e in root.events))[:NAMED]
     if root.pattern.derived and len(places) > 1:
-        return f"It follows from a comparison of {listed(places)}."
+        return f"This follows from comparing {listed(places)}."
     return f"{proof}: {inside(root.pattern.title)}."
 
 
@@ -90,7 +90,8 @@ def _comparisons(solution: Solution, root: Claim) -> Iterator[str]:
     scene = root.because.partition(" while ")[2]  # `the others waited in a collective`
     for c in solution.claims:
         another = c.because not in ("", root.because) and c.because.partition(" while ")[2] != (scene or None)
-        if c.pattern.derived and another and set(c.ranks) & set(solution.ranks):
+        seen = c.strength != "silent" or any(solution.case.by_rank.get(rank) for rank in c.ranks)
+        if c.pattern.derived and another and seen and set(c.ranks) & set(solution.ranks):
             yield sentence(c.because)
 
 
@@ -119,7 +120,8 @@ def _effects(solution: Solution, root: Claim) -> Iterator[str]:
     if other is not None:
         where = (other.first or other.event).where
         yield f"First report from another host ({where}): {order.elsewhere(root, other)}."
-    for claim, against in solution.account.unexplained[:NAMED]:
+    rest = {(claim.pattern.id, against): (claim, against) for claim, against in reversed(solution.account.unexplained)}
+    for claim, against in list(reversed(rest.values()))[:NAMED]:  # of equal ones the first
         yield f"Unexplained: {claim.event.where}, {inside(claim.pattern.title)}; {against}."
     accusing = [c for c in solution.claims if c.pattern.role in ("cause", "symptom")]
     for claim in [c for c in accusing if solution.case.not_ours(c.event)][:NAMED]:
