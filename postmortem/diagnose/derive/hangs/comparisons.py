@@ -82,7 +82,7 @@ def _activity(e: Event) -> str:
     if e.fields.get("state") == "T":
         return "stopped by a signal"
     work = next((words for part, words in WORK for file, _, _ in frames if part in file), "")
-    if work or not frames:
+    if work or not frames or frames[0][2] == "<module>":
         return f"{work} ({_code(e)})" if work else f"at {_code(e)}"
     file, line, function = frames[0]
     own = f"{file.replace(chr(92), '/').rpartition('/')[2]}:{line}" == _code(e)
