@@ -134,7 +134,14 @@ def _first_trouble(all_: All, c: Claim) -> bool:
     """Whether the job ran well until it was ended: ranks that are asked to stop lose each other only then."""
     if all_.case.all_finished or (c.pattern.entity == "pid" and not c.ranks):
         return False  # a process of unknown rank may be another job's
-    return all(relation(c.event, e, WHOLE_S + e.at_sigma, 0) in ("before", "together") for e in all_.trouble)
+    return all(_may_follow(c.event, e) for e in all_.trouble)
+
+
+def _may_follow(first: Event, e: Event) -> bool:
+    """Whether `e` did not surely come before; of lines below the last stamp only the earliest time is known."""
+    found = relation(first, e, WHOLE_S + e.at_sigma, 0)
+    timed = e.at is not None and first.at is not None and e.at > first.at - WHOLE_S - e.at_sigma
+    return timed if found == "unknown" else found != "after"
 
 
 _CONDITIONS = {

@@ -186,6 +186,9 @@ def _by_another_line(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
 
 ON_ANOTHER_LINE: tuple[Callable[[Claim, Claim], bool], ...] = (
     lambda root, c: c.accuses and (c.pattern.id, "same-rank") in {(x.id, x.join) for x in root.pattern.explains},
+    lambda root, c: (
+        c.role == "cause" and root.tells("child") and c.pattern.id == root.pattern.id
+    ),  # its parent's report
     lambda root, c: c.accuses and bool(c.pattern.stands_for) and c.pattern.entity == "rank",
     lambda root, c: root.strength == "ended" and (c.strength, c.pattern.category) == ("silent", "peer-lost"),
 )
