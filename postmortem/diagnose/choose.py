@@ -19,7 +19,7 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, in_time, merged
 from postmortem.diagnose.explain import declared
 from postmortem.diagnose.grouped import grouped
-from postmortem.diagnose.order import before, gap
+from postmortem.diagnose.order import before, gap, surely_before
 from postmortem.formats.lineform import shape
 from postmortem.model.vocabulary import SEVERITIES
 from postmortem.system import forms
@@ -88,7 +88,12 @@ def _ordered(claims: Sequence[Claim]) -> list[Claim]:
 
 def _has_priority(a: Claim, b: Claim) -> bool:
     """Whether `a` has to come before `b`, since it happened before (see PRECEDENCE)."""
-    return _complained_before_stop(a, b) or (any(row(a, b) for row in PRECEDENCE) and before(a, b)) or _sampled(a, b)
+    return _complained_before_stop(a, b) or (any(row(a, b) for row in PRECEDENCE) and _first(a, b)) or _sampled(a, b)
+
+
+def _first(a: Claim, b: Claim) -> bool:
+    """Whether `a` came first; the lines of a launcher's table of ends are in the order of ranks."""
+    return surely_before(a, b) if a.strength == b.strength == "ended" else before(a, b)
 
 
 def _ended_before_absence(a: Claim, b: Claim) -> bool:
@@ -140,7 +145,8 @@ PRECEDENCE = (_ended_before_absence, _failed_before_stop, _stop_before_interrupt
 def _key(c: Claim) -> tuple[object, ...]:
     """Total: the file's name decides only between two equal lines."""
     e = c.first or c.event
-    proof = (tier(c), SEVERITIES.index(c.pattern.severity), c.preference, len(c.ranks) or 1_000_000)
+    silent = c.strength == "ended" and c.event is c.events[-1]  # no line above its end is an error
+    proof = (tier(c), SEVERITIES.index(c.pattern.severity), c.preference, silent, len(c.ranks) or 1_000_000)
     place = (e.at is None, e.at or 0.0, e.line)
     return (*proof, *place, shape(e.text), e.text, c.pattern.title, c.ranks, c.hosts, c.gpus, e.where.source)
 

@@ -20,6 +20,7 @@ _BAR = re.compile(r"\d%\|.{0,400}(?:it/s|s/it|\?it)")
 NEAR = 6  # lines
 TEXT = "<string>"  # the file of code that was executed from a text
 OUTERMOST = ("<module>", "_run_module_as_main", "_bootstrap")  # of a script, of python -m, of multiprocessing's process
+THREADS = ("_bootstrap_inner", "_feed")  # an exception from here on ends a helper thread, and no process
 
 
 def is_alive(case: Case) -> bool:
@@ -52,6 +53,11 @@ def _redrawn(case: Case, x: Event, e: Event) -> bool:
         return False
     near = x.line - e.end <= NEAR
     return near and not any(other.kind == "line" and other.below(x) for other in case.by_source[x.where.source])
+
+
+def of_a_thread(e: Event) -> bool:
+    """Whether it is an exception that ended a helper thread, and no process."""
+    return "type" in e.fields and any(function in THREADS for _, _, function in e.fields.get("frames", ())[:1])
 
 
 def uncaught(e: Event) -> bool:

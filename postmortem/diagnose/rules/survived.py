@@ -26,7 +26,6 @@ BATCH = ("scheduler", "kubernetes", "host-memory", "signals")  # families of pat
 # an exception from here on ended a thread or a program; torch raises that of a DataLoader worker anew
 RUNNERS = ("_bootstrap_inner", "_bootstrap", "main", "_worker_loop")
 ENDINGS = ("wait", "exit", "end", "stop", "asks", "forces")
-THREADS = ("_bootstrap_inner", "_feed")  # an exception from here on ends a helper thread, and no process
 OF_RANKS = ("self", "rank", "missing-ranks")
 STOPS = ("external-signal", "scheduler")
 LIVED = ("anyone", "finished")
@@ -195,7 +194,7 @@ def ended_a_thread(view: View) -> Iterator[Defeat]:
     process."""
     raised = [c for c in view.claims if c.role == "cause" and liveness.uncaught(c.event)]
     for at, claim in view.numbered("cause"):
-        if _first_function(claim.event) in THREADS:
+        if liveness.of_a_thread(claim.event):
             main = next((c.event for c in raised if c.event.below(claim.event)), None)
             if main is not None:
                 yield Defeat(
@@ -236,7 +235,7 @@ def while_leaving(view: View) -> Iterator[Defeat]:
     """Below the end of a whole run, peers and stores vanish while processes exit."""
     for at, claim, bye in _in_finished_runs(view):
         if claim.role == "cause":
-            may_follow = claim.pattern.category in COMPLAINTS or _first_function(claim.event) in THREADS
+            may_follow = claim.pattern.category in COMPLAINTS or liveness.of_a_thread(claim.event)
         else:
             may_follow = not any(map(claim.tells, ("end", "exit", "wait")))  # who waits until a timeout is not leaving
         # a rank that died in a collective of the program had not finished: another rank did

@@ -217,7 +217,7 @@ def silence(table: Table) -> Claim | None:
     mismatch = any(c.pattern.category == "collective-mismatch" for c in table.claims)
     if not table.waiting and not mismatch:
         return _vanished(table, rows, f"{others} lost the connection")
-    proof = [row.stack or row.last for row in rows] + [table.rows[r].proof for r in table.complaining]
+    proof = [row.stack or row.thread or row.last for row in rows] + [table.rows[r].proof for r in table.complaining]
     because = f"{others} reported an error, {ranks_text(suspects)} did not{last_seen(rows)}"
     if not rows[0].stack and not table.waiting and all(row.aborted for row in rows):
         because = f"{ranks_text(suspects)} aborted on data of another size, and {others} lost the connection"

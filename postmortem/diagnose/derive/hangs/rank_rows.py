@@ -14,6 +14,7 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.grouped import grouped
+from postmortem.diagnose.liveness import of_a_thread
 from postmortem.diagnose.order import gap
 from postmortem.diagnose.processes import WRITTEN
 from postmortem.diagnose.wording import ranks_text
@@ -40,6 +41,7 @@ class Row:
     lost: Event | None = None  # it lost a peer
     fatal: Event | None = None  # it failed in another way
     stack: Event | None = None
+    thread: Event | None = None  # the last exception that ended one of its helper threads
     step: int | None = None
     finished: Event | None = None
     last: Event | None = None
@@ -189,6 +191,7 @@ def _row(rank: int, end: Ending | None, own: Sequence[Event]) -> Row:
         end,
         next((e for e in written if _REGEXES["cut-complaint"].match(e.text)), None),
         stack=next((e for e in own if e.kind == "stack" and not e.fields.get("child")), None),
+        thread=next(filter(of_a_thread, reversed(own)), None),
         step=max((e.fields["step"] for e in written if "step" in e.fields), default=None),
         finished=next((e for e in reversed(written) if e.kind == "finished"), None),
         last=max(reversed(written), key=lambda e: e.at or 0.0, default=None),
@@ -204,9 +207,12 @@ def _undumped(own: Sequence[Event], written: Sequence[Event]) -> list[Printed]:
 
 
 def last_seen(rows: Sequence[Row]) -> str:
-    """Where the first of these ranks was by its stack, or the last message of a single one, in brackets."""
+    """Where the first of these ranks was by its stack; of a single one, what ended its thread, or its last message."""
     if (stack := rows[0].stack) is not None:
         return f" (it was at {stack.fields.get('code') or '?'})"
+    if (raised := rows[0].thread) is not None and len(rows) == 1:
+        where = f" in {raised.fields['code']}" if raised.fields.get("code") else ""
+        return f" (its helper thread had ended with {message(raised.fields['line'])}{where})"
     last = rows[0].last_message
     return f" (its last line: `{last}`)" if last and len(rows) == 1 else ""
 
