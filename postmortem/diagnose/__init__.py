@@ -234,24 +234,20 @@ def _went_well(cases: Sequence[Case]) -> bool:
 
 
 def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Library, attempt: int | None) -> Solution:
-    """One attempt of one job, from events to the root."""
+    """One attempt of one job, from events to the root: who wrote the lines, what they claim, which claim is the cause,
+    and whom it blames."""
     registry = elimination.known(events, sources, library)
     merged = copies.merge(events, sources, registry)
     case = Case(merged.events, registry, library, sources, attempt)
-    claims = _all_claims(case, rules.settled(case, observe.observe(case)))
-    claims = [topics.named(case, c) if c.role == "cause" else c for c in claims]
-    ordered = choose.candidates(claims)
-    root = ordered[0] if ordered else None
-    if root is None and outcome.failed(case, claims):
-        root = choose.complaint(case, claims)
-    ranks = blame.culprits(case, root, claims) if root else ()
-    root = blame.with_comparison(root, ranks, claims) if root else None
-    end = outcome.of(case, root, claims)
-    others = tuple(ordered[1 : 1 + ALTERNATIVES])
-    return Solution(case, end, root, ranks, tuple(claims), others, times=merged.times)
+    observed = rules.settled(case, observe.observe(case))
+    claims = topics.named_causes(case, _with_derived(case, observed))
+    causes = choose.candidates(claims) or choose.complaint(case, claims)
+    root, ranks = blame.of(case, causes[0], claims) if causes else (None, ())
+    end, others = outcome.of(case, root, claims), causes[1 : 1 + ALTERNATIVES]
+    return Solution(case, end, root, ranks, tuple(claims), tuple(others), times=merged.times)
 
 
-def _all_claims(case: Case, stated: list[Claim]) -> list[Claim]:
+def _with_derived(case: Case, stated: list[Claim]) -> list[Claim]:
     """The claims of single lines, and those of all logs together. A hang is looked for where nothing else accounts
     for it."""
     claims = observe.group(stated)

@@ -2,8 +2,9 @@
 
 1. The same failure on several ranks is one candidate.
 2. A candidate that another one explains comes behind those that nothing explains.
-3. What surely came first comes first: among claims about the death of a process or host, among those with one kind of
-   proof, and an end before the complaints of others about a rank that is gone.
+3. What surely came first comes first, where a row of PRECEDENCE compares the two: an end and the complaints of others
+   about a rank that is gone, a failure and a stop of the job, a stop and the interrupts of its processes, deaths of
+   processes or hosts, and claims with one kind of proof.
 4. The rest is one total key: kind of proof, severity, number of accused ranks, time, and last the words.
 
 The result depends on the logs alone, not on the order in which they were read or on the names of files.
@@ -174,20 +175,22 @@ def _one(members: Sequence[Claim]) -> Claim:
 # ── without a cause: the most specific complaint ────────────────────────────────────────────────────────────
 
 
-def complaint(case: Case, claims: Sequence[Claim]) -> Claim | None:
-    """The failure that the job's own lines complain of, where no cause is known: the most specific category, and of
-    that the earliest. It accuses a rank only of a failure of its own."""
+def complaint(case: Case, claims: Sequence[Claim]) -> list[Claim]:
+    """At most one failure that the job's own lines complain of, where no cause is known: the most specific category, and
+    of that the earliest. It accuses a rank only of a failure of its own."""
+    if not outcome.failed(case, claims):
+        return []
     complaints = [c for c in claims if outcome.complains(case, c) and _counts(c)]
     first = min(_unexplained(complaints), key=_specificity, default=None)
     if first is None or outcome.while_exiting(case, first, _category(first)):
-        return None
+        return []
     pattern = replace(first.pattern, category=_category(first))
     first = topics.named(case, replace(first, pattern=pattern, strength="suffered", pids=()))
     pattern = first.pattern
     if first.speaker == "kernel" or pattern.category == "host-oom":
-        return replace(first, hosts=first.hosts or tuple(h for h in (first.event.host,) if h))
+        return [replace(first, hosts=first.hosts or tuple(h for h in (first.event.host,) if h))]
     own = pattern.entity == "self" and pattern.category in OWN
-    return first if own else replace(first, ranks=(), hosts=())
+    return [first if own else replace(first, ranks=(), hosts=())]
 
 
 def _unexplained(claims: Sequence[Claim]) -> list[Claim]:

@@ -11,7 +11,7 @@ from the errors right above.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -95,6 +95,11 @@ def is_transport(claim: Claim) -> bool:
 def exception_class(claim: Claim) -> str:
     """The short name of an exception's class."""
     return claim.event.fields.get("type", "").split("(")[0].rsplit(".", 1)[-1]
+
+
+def named_causes(case: Case, claims: Sequence[Claim]) -> list[Claim]:
+    """All claims, causes with a category by their words."""
+    return [named(case, c) if c.role == "cause" else c for c in claims]
 
 
 def named(case: Case, root: Claim) -> Claim:

@@ -149,11 +149,40 @@ def test_stamps_that_contradict_lines_close_a_circle_and_the_key_decides() -> No
     assert {tuple(order(*some)) for some in itertools.permutations((a, b, c))} == {("b", "c", "a")}
 
 
+RAISED_AT = pattern("raised")
+LIMIT = pattern("limit", "scheduler", entity="job")
+STOPPED = pattern("stopped", "external-signal", entity="job", tells=("stop",))
+INTERRUPT = pattern("interrupt", "external-signal")
+STACKS = pattern("stacks", "hang", derived=True)
+
+
+def test_a_stop_of_the_job_comes_behind_what_had_failed_before_it_and_ahead_of_its_interrupts() -> None:
+    limit = {"rank": 9, "speaker": "scheduler", "ranks": ()}
+    assert order(at(LIMIT, 9, **limit), at(RAISED_AT, 0)) == ["raised", "limit"]
+    assert order(at(LIMIT, 0, **limit), at(RAISED_AT, 9)) == ["limit", "raised"]
+    crashed = at(of("native-crash"), 0, strength="ended")
+    assert order(at(LIMIT, 9, **limit), crashed) == ["native-crash", "limit"]
+    assert order(at(INTERRUPT, 9), at(STOPPED, 0, 1)) == ["stopped", "interrupt"]
+    assert order(at(INTERRUPT, 0), at(STOPPED, 9, 1)) == ["interrupt", "stopped"]
+
+
+def test_the_end_of_a_rank_comes_ahead_of_what_others_report_of_it() -> None:
+    end = at(of("python-exception"), 0, 1, strength="ended")
+    assert order(at(of("rendezvous"), 9), end) == ["python-exception", "rendezvous"]
+    assert order(at(of("rendezvous"), 9, 1), end) == ["rendezvous", "python-exception"], "of the same rank"
+
+
+def test_stacks_that_a_tool_took_come_ahead_of_the_stop() -> None:
+    for collective, first in (("barrier", "stacks"), (None, "limit")):
+        stack = event("x", "stacks.txt", 3, "stack", speaker="tool", fields={"collective": collective})
+        assert order(at(LIMIT, 9, 9), claim(STACKS, stack, ranks=(1,), strength="compared"))[0] == first
+
+
 # ── where nothing tells the cause ────────────────────────────────────────────────────────────────────────────
 
 
 def test_an_exception_that_a_peer_did_not_answer_is_a_lost_peer_or_one_that_was_never_met() -> None:
     for text, category in (("Connection closed by peer", "peer-lost"), ("Connect timeout", "rendezvous")):
         raised = claim(pattern(), event(f"RuntimeError: {text}", speaker="rank"), role="symptom")
-        found = complaint(case(), [replace(raised, fell_by="transport")])
-        assert found is not None and found.pattern.category == category
+        (found,) = complaint(case(), [replace(raised, fell_by="transport")])
+        assert found.pattern.category == category

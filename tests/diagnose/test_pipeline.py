@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from claims import NOON, case, claim, event, exits, final_line, library, pattern, source, steps
+from claims import case, event, exits, final_line, library, pattern, source, steps
 from postmortem.align import Timeline
-from postmortem.diagnose import _choose, _scheduler_last, _went_well, diagnose
+from postmortem.diagnose import _choose, _went_well, diagnose
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.solution import Solution
 from postmortem.errors import UsageError
@@ -45,27 +45,6 @@ def test_a_last_attempt_went_well_if_it_is_at_work_or_done_or_all_wrote_after_re
     assert not _went_well([case(), case(quiet, ranks=(0,))])
     assert not _went_well([failed, case(quiet, *exits(r0=0), ranks=(0,))])
     assert not _went_well([failed, case()])
-
-
-# ── the broom ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def at(p: Any, seconds: float, **more: Any) -> Claim:
-    return claim(p, event(file=p.id, at=NOON + seconds, host="a"), **more)
-
-
-LIMIT = pattern("limit", "scheduler", entity="job")
-
-
-def order(*claims: Claim) -> list[str]:
-    return [c.pattern.id for c in _scheduler_last(case(), list(claims))]
-
-
-def test_a_scheduler_that_stops_the_job_after_something_had_failed_is_the_last_to_act() -> None:
-    assert order(at(LIMIT, 9), at(RAISED, 0)) == ["raised", "limit"]
-    assert order(at(LIMIT, 0), at(RAISED, 9)) == ["limit", "raised"]
-    assert order(at(LIMIT, 9)) == ["limit"]
-    assert order(at(RAISED, 9), at(LIMIT, 0)) == ["raised", "limit"]
 
 
 # ── the document ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -27,6 +27,12 @@ Ranks = tuple[int, ...]
 Way = Callable[[Case, Claim, Sequence[Claim]], Ranks]
 
 
+def of(case: Case, root: Claim, claims: Sequence[Claim]) -> tuple[Claim, Ranks]:
+    """The root with the comparison of the ranks that identifies the culprits, and the culprits."""
+    ranks = culprits(case, root, claims)
+    return with_comparison(root, ranks, claims), ranks
+
+
 def culprits(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The ranks to blame; empty where no rank is at fault or none is known."""
     compared = _by_the_group(root, claims)
