@@ -1,4 +1,4 @@
-"""Timeline -> Incident document: claims, what takes their part away, the root, and an account of every rank.
+"""Timeline -> Incident document: claims, the rules that reduce their roles, the root, and an account of every rank.
 
 `solve` has the steps in their order. Nothing here opens a file or knows a log format.
 """
@@ -234,7 +234,7 @@ def _went_well(cases: Sequence[Case]) -> bool:
 
 
 def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Library, attempt: int | None) -> Solution:
-    """One attempt of one job, from events to the root: who wrote the lines, what they claim, which claim is the cause,
+    """One attempt of one job, from events to the root: who wrote the lines, the claims in them, which claim is the cause,
     and whom it blames."""
     registry = elimination.known(events, sources, library)
     merged = copies.merge(events, sources, registry)

@@ -2,7 +2,7 @@
 
 1. The same failure on several ranks is one candidate.
 2. A candidate that another one explains comes behind those that nothing explains.
-3. What surely came first comes first, where a row of PRECEDENCE compares the two: an end and the complaints of others
+3. Of two that a row of PRECEDENCE compares, the one that surely came first comes first: an end and the complaints of others
    about a rank that is gone, a failure and a stop of the job, a stop and the interrupts of its processes, deaths of
    processes or hosts, and claims with one kind of proof.
 4. The rest is one total key: kind of proof, severity, number of accused ranks, time, and last the words.
