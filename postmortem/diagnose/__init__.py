@@ -117,15 +117,12 @@ def _choose(solutions: Sequence[Solution], job: str | None) -> Solution:
     """The job with this name, else the latest that failed, else the latest that recovered, else the latest."""
     named = list(filter(lambda s: s.is_named(job), solutions))
     if job and not named:
-        raise _unknown(job, [s.job for s in solutions if s.job])
+        known = [s.job for s in solutions if s.job]
+        hint = f"the jobs in these logs: {', '.join(known[:JOBS])}" if known else "omit --job"
+        raise UsageError(f"no job {job} in these logs{'' if known else ', which contain no job ID'}", hint)
     failed = [s for s in solutions if s.outcome in ("incident", "undetermined")]
     recovered = [s for s in solutions if s.outcome == "recovered"]
     return (named or failed or recovered or list(solutions))[-1]
-
-
-def _unknown(job: str, known: Sequence[str]) -> UsageError:
-    hint = f"the jobs in these logs: {', '.join(known[:JOBS])}" if known else "omit --job"
-    return UsageError(f"no job {job} in these logs{'' if known else ', which contain no job ID'}", hint)
 
 
 def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: Library, name: str | None) -> Solution:
@@ -141,17 +138,14 @@ def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: L
     last = each[-1]
     failing = _that_count([s for s in each if s.outcome != "healthy"], last)
     chosen = _that_ended_it(failing, last) if failing else last
-    recovered = bool(failing) and _is_good(last) and _went_well([s.case for s in each])
+    lacks = last.root is None and outcome.only_lacks(last.case, last.claims)
+    recovered = bool(failing) and (last.outcome == "healthy" or lacks) and _went_well([s.case for s in each])
     if recovered:
         chosen.case.note(
             f"attempt {last.case.attempt} finished normally, so the job recovered from attempt {chosen.case.attempt}"
         )
     end = "recovered" if recovered else chosen.outcome
     return replace(chosen, outcome=end, job=name, folder=name, attempts=tuple(each), times=_times(chosen, each))
-
-
-def _is_good(last: Solution) -> bool:
-    return last.outcome == "healthy" or (last.root is None and outcome.only_lacks(last.case, last.claims))
 
 
 def _that_count(failing: Sequence[Solution], last: Solution) -> Sequence[Solution]:

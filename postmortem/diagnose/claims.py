@@ -59,6 +59,11 @@ class Claim:
         return self.first and self.first.at
 
     @property
+    def kind(self) -> str:
+        """Its category, or that of the failure which its complaint follows from."""
+        return self.pattern.category or self.pattern.stands_for
+
+    @property
     def accuses(self) -> bool:
         return self.role in ("cause", "symptom")
 

@@ -60,7 +60,7 @@ def announced(case: Case) -> Reached | None:
     """The ranks that announced themselves to a group, where they are fewer than it has members."""
     joins = [e for e in case.telling("joins") if not _went_on(case, e)]
     for (_, world), found in grouped(((e.pattern, _world(e)), e) for e in joins).items():
-        came = {rank for e in found if (rank := _joiner(case, e)) is not None}
+        came = {rank for e in found if (rank := e.fields.get("rank", case.rank_of(e))) is not None}
         n = max(len(came), *(number(e.fields.get("joined")) or 0 for e in found))
         if 0 < n < world <= MOST_RANKS:
             absent = sorted(set(range(world)) - came) if len(came) == n else []
@@ -73,11 +73,6 @@ def announced(case: Case) -> Reached | None:
 def _world(e: Event) -> int:
     """The number of members; Lightning's `MEMBER: 4/8` numbers them from 1, it does not count them."""
     return number(e.fields.get("world") or str(e.fields.get("detail") or "").rpartition("/")[2]) or 0
-
-
-def _joiner(case: Case, e: Event) -> int | None:
-    rank = e.fields.get("rank")
-    return rank if rank is not None else case.rank_of(e)
 
 
 def _communicators(case: Case) -> Reached | None:
@@ -142,16 +137,16 @@ def _begun(case: Case) -> Reached | None:
     """The last line of a log that begins something: an evaluation, a checkpoint, a compilation."""
     works = case.of_kind("worked")
     done = {source: max(e.line for e in own) for source, own in grouped((e.where.source, e) for e in works).items()}
-    found = [e for e in _last_of_logs(case) if _begins(e) and e.line >= done.get(e.where.source, 0)]
+    found = [
+        e
+        for e in _last_of_logs(case)
+        if _REGEXES["begins"].search(message(e.text, len(e.text))) and e.line >= done.get(e.where.source, 0)
+    ]
     busy = done.keys() - {e.where.source for e in found}
     if not found or len(busy) >= len(found):
         return None  # the work was complete, or goes on elsewhere
     e = max(found, key=lambda e: (e.at or 0.0, e.where.source))
     return Reached(f"The log stops at `{_doing(e)}`{_after_step(case)}", _phase(case), (), tuple(found[:SHOWN]))
-
-
-def _begins(e: Event) -> bool:
-    return bool(_REGEXES["begins"].search(message(e.text, len(e.text))))
 
 
 def _quiet(case: Case) -> Reached | None:

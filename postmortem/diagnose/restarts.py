@@ -112,7 +112,7 @@ def _cuts(own: Sequence[Event], library: Library) -> list[int]:
         return requeued
     own = _without_end_reports(own, library)
     ended = library.telling("end")
-    blocks = [e.end for e in own if _ends_a_run(e, ended)]
+    blocks = [e.end for e in own if e.kind in ("exception", "exit") or e.pattern in ended]
     deadly = library.telling("death") - stops
     deaths = [e for e in own if e.pattern in deadly]
     if deaths:
@@ -130,11 +130,6 @@ def _behind_deaths(own: Sequence[Event], deaths: Sequence[Event], ended: Set[str
     reported = _ends(zip((e.end + REST for e in deaths), starts, strict=True), blocks)
     last = max(e.end for e in deaths)
     return sorted({*reported, *_ends((x for x in _launches(own, ended) if x[0] > last), blocks)})
-
-
-def _ends_a_run(e: Event, ended: Set[str]) -> bool:
-    """Whether a line is of the run that ends there: an exception, a launcher's report, a shell's on the process."""
-    return e.kind in ("exception", "exit") or e.pattern in ended
 
 
 def _ends(ends: Ends, blocks: Sequence[int]) -> list[int]:
@@ -246,7 +241,9 @@ def _paused(own: Sequence[Event], library: Library) -> Iterator[tuple[int, list[
     torch.multiprocessing.spawn, which ends all its processes before it raises, and those of a program that is its
     log's only writer so far, where the later lines are no complaints of processes that waited for it."""
     named = min((e.end for e in own if _of_a_rank(e)), default=float("inf"))
-    complaints = {e.end for e in own if e.kind == "notice" or _accuses(e, library)}
+    complaints = {
+        e.end for e in own if e.kind == "notice" or ((p := library.get(e.pattern)) and p.role in ("cause", "symptom"))
+    }
     for e in filter(_ended_a_program, own):
         if _SPAWNED.search(e.text):
             yield e.end, _later(own, e.end)
@@ -259,11 +256,6 @@ def _later(own: Sequence[Event], end: int) -> list[int]:
     stamped = [(e.end, e.at) for e in own if e.raw_time and e.kind in LOGGED and e.at is not None]
     before = max((at for line, at in stamped if line < end), default=float("inf"))
     return [line for line, at in stamped if at > before + PAUSE_S]
-
-
-def _accuses(e: Event, library: Library) -> bool:
-    pattern = library.get(e.pattern)
-    return pattern is not None and pattern.role in ("cause", "symptom")
 
 
 def _fresh(own: Sequence[Event], library: Library) -> Iterator[tuple[int, list[int]]]:

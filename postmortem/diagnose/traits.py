@@ -51,16 +51,13 @@ def _kind(solution: Solution, root: Claim) -> str:
         return SHM
     if category == "native-crash" and not root.tells("child"):
         return _fault(solution, root) or root.pattern.id
-    if not root.pattern.derived and _no_store(solution, root):
+    # a rank that waits in a store which others cannot reach sees ranks that never came
+    no_store = root.tells("no-store") or (root.tells("join-wait") and bool(solution.case.telling("no-store")))
+    if not root.pattern.derived and no_store:
         return STORE
     if category == "collective-mismatch" and _sizes(solution, root):
         return SIZES
     return root.pattern.id
-
-
-def _no_store(solution: Solution, root: Claim) -> bool:
-    """Whether ranks could not reach the store; for a rank that waits in it that looks like ranks that never came."""
-    return root.tells("no-store") or (root.tells("join-wait") and bool(solution.case.telling("no-store")))
 
 
 def _fault(solution: Solution, root: Claim) -> str:
@@ -121,7 +118,8 @@ def _details(
         # the limit of a cgroup was reached, and not that of the host
         limited = "memory cgroup" in root.event.text.lower() or "MEMCG" in root.event.fields.get("reason", "")
         yield "of a group of processes" if limited else ""
-        yield "before the group formed" if _forming(solution) else ""
+        forming = any(link.effect.pattern.category == "rendezvous" for link in solution.account.links)
+        yield "before the group formed" if forming else ""  # memory for the start is no leak
     if category == "hang" and _locked(solution, root, verdict):
         yield "a worker waits for a lock"
 
@@ -176,11 +174,6 @@ def _reached(solution: Solution) -> Iterator[str]:
         yield "on the own host"
     if any(_REGEXES["unreachable"].search(e.fields.get("detail", "")) for e in tries):
         yield "no way there"
-
-
-def _forming(solution: Solution) -> bool:
-    """Whether other ranks still waited for the group: memory for the start is no leak."""
-    return any(link.effect.pattern.category == "rendezvous" for link in solution.account.links)
 
 
 def _locked(solution: Solution, root: Claim, verdict: Verdict) -> bool:

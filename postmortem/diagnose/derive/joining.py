@@ -110,7 +110,9 @@ def _store_not_opened(m: Meeting) -> Claim | None:
 
 def _twice(m: Meeting) -> Claim | None:
     """Two processes that start as the same rank."""
-    twice = [r for r, stems in m.case.registry.claims.items() if len(stems) > 1 and _separate(stems)]
+    several = {r: stems for r, stems in m.case.registry.claims.items() if len(stems) > 1}
+    # files in one folder are of separate processes; `run/rank0` and `console` are one process, logged twice
+    twice = [r for r, stems in several.items() if len({s.rpartition("/")[0] for s in stems}) == 1]
     if not twice:
         return None
     first: dict[str, Event] = {}
@@ -121,11 +123,6 @@ def _twice(m: Meeting) -> Claim | None:
     because = f"two processes started as {ranks_text(twice)}"
     because += f", and none as {ranks_text(m.missing)}" if m.missing else ""
     return m.case.claim("rank-started-twice", [*twice, *m.missing], [*starts, *m.complaints], because)
-
-
-def _separate(stems: set[str]) -> bool:
-    """Whether files in one folder are of separate processes; `run/rank0` and `console` are one process, logged twice."""
-    return len({s.rsplit("/", 1)[0] if "/" in s else "" for s in stems}) == 1
 
 
 def _started_after_timeout(m: Meeting) -> Claim | None:

@@ -48,7 +48,7 @@ def _all_lost(view: View, claim: Claim, losses: Losses) -> Claim | None:
 
 def _first_losses(view: View) -> Losses:
     """The first complaint of every rank in each of its logs."""
-    complaints = (c for c in view.claims if (c.pattern.category or c.pattern.stands_for) in COMPLAINTS)
+    complaints = (c for c in view.claims if c.kind in COMPLAINTS)
     found = [c for c in complaints if c.accuses and c.speaker != "kernel"]
     own = ((c, c.event) for c in found if not _about_a_service(c))
     in_logs = grouped(((view.case.rank_of(e), e.where.source), c) for c, e in own)

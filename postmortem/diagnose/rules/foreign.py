@@ -62,7 +62,9 @@ def _joined(case: Case, c: Claim, lives: Sequence[elimination.Life]) -> Claim:
     """The claim with the rank that the process was, or whose child: a rank may report a child's end without its pid."""
     if moment(c.event) is None and c.event.clock == "boot":  # an unplaced boot stamp may be of any day
         return c
-    ranks = tuple(case.ranks_of(x for x in case.telling("child") if _near(c.event, x)))
+    e = c.event
+    near = (x for x in case.telling("child") if abs(gap(e, x) or 0.0) <= NEAR_S + 3 * (e.at_sigma + x.at_sigma))
+    ranks = tuple(case.ranks_of(near))
     because = f"the process was a child of {ranks_text(ranks)}, which reported its end"
     if not ranks:
         ranks, why = elimination.owners(elimination.Orphan((c.event,), "kill"), lives, alone=True)
@@ -71,22 +73,16 @@ def _joined(case: Case, c: Claim, lives: Sequence[elimination.Life]) -> Claim:
     return replace(c, ranks=ranks, because=because) if len(ranks) == 1 else c
 
 
-def _pids_are_known(case: Case) -> bool:
-    return len(case.registry.pids) >= max(1, len(case.registry.ranks) // 2)
-
-
-def _near(e: Event, x: Event) -> bool:
-    return abs(gap(e, x) or 0.0) <= NEAR_S + 3 * (e.at_sigma + x.at_sigma)
-
-
 def unknown_process(view: View) -> Iterator[Defeat]:
     """The pids of most ranks are known, and this one is none of them; or another line on a fault of a GPU names a rank's
     process. The pid of an Xid 13 may be that of any process that was running when the interrupt came."""
     named, losses = any(c.ranks and _on_a_gpu(c) for c in view.claims), _losses(view)
+    pids_are_known = len(view.case.registry.pids) >= max(1, len(view.case.registry.ranks) // 2)
     for at, claim in view.numbered("cause", "symptom", "confirms"):
         pid = claim.event.fields.get("pid")
-        fault = named and claim.speaker == "kernel" and _of_a_program(claim) and not claim.ranks and pid is not None
-        strange = _of_unknown_process(claim) and _pids_are_known(view.case)
+        of_a_program = claim.pattern.entity == "gpu" and claim.pattern.category in ("gpu-fault", None)
+        fault = named and claim.speaker == "kernel" and of_a_program and not claim.ranks and pid is not None
+        strange = _of_unknown_process(claim) and pids_are_known
         if fault or (strange and not _served(claim, losses)):
             yield Defeat(at, "context", f"pid {pid} does not belong to this job")
 
@@ -195,11 +191,10 @@ def unlinked(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     `dmesg` without -T or --time-format iso counts seconds since a boot that may be months ago. A scheduler's table of
     several jobs may lack this one's row; a cluster's events are mostly about other pods.
     """
-    causes = [c for c in claims if c.role == "cause" and c.speaker in OTHERS and (not c.ranks or _of_a_report(c))]
-    if not causes or not case.own:
-        return []
-    loose = [c for c in causes if _is_loose(case, c)]
-    return _unconfirmed(case, loose, claims)
+    causes = [c for c in claims if c.role == "cause" and c.speaker in OTHERS]
+    # the report of a GPU's state at some time explains a failure of a rank that fits
+    causes = [c for c in causes if not c.ranks or c.event.source_kind == "gpu-report"] if case.own else []
+    return _unconfirmed(case, [c for c in causes if _is_loose(case, c)], claims)
 
 
 def _unconfirmed(case: Case, loose: Sequence[Claim], claims: Sequence[Claim]) -> list[Claim]:
@@ -207,16 +202,6 @@ def _unconfirmed(case: Case, loose: Sequence[Claim], claims: Sequence[Claim]) ->
     own = [c for c in claims if c.accuses and c.speaker not in OTHERS]
     known = any(c.ranks and _on_a_gpu(c) for c in claims)
     return [c for c in loose if (known and _on_a_gpu(c)) or not _confirmed(case, c, own)]
-
-
-def _of_a_report(c: Claim) -> bool:
-    """Whether it is the state of a GPU at some time, which explains a failure of a rank that fits."""
-    return c.event.source_kind == "gpu-report"
-
-
-def _of_a_program(c: Claim) -> bool:
-    """Whether it is about the work of a process on a GPU, and not about the GPU itself."""
-    return c.pattern.entity == "gpu" and c.pattern.category in ("gpu-fault", None)
 
 
 def _on_a_gpu(c: Claim) -> bool:
@@ -266,11 +251,6 @@ def _akin(own: Claim, c: Claim) -> bool:
     if category in own.pattern.bears_out:
         return True
     if category in GPU:
-        return own.pattern.family in ON_GPUS and not own.pattern.says_why and not _of_a_peer(own)
+        return own.pattern.family in ON_GPUS and not own.pattern.says_why and own.kind not in ("peer-lost", "network")
     same = own.pattern.category == category or (category == "network" and own.pattern.category in ("peer-lost", "hang"))
     return same and category != "host-oom"
-
-
-def _of_a_peer(own: Claim) -> bool:
-    """Whether it complains of the loss of a peer, which has many causes."""
-    return (own.pattern.category or own.pattern.stands_for) in ("peer-lost", "network")

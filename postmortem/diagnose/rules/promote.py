@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -30,6 +30,16 @@ class All:
     @cached_property
     def caused(self) -> bool:
         return any(c.role == "cause" for c in self.claims)
+
+    @cached_property
+    def only_documents(self) -> bool:
+        """Whether documents are all there is, and none names another cause."""
+        return not self.caused and all(e.speaker == "tool" for e in self.case.events)
+
+    @cached_property
+    def only_kernel(self) -> bool:
+        """Whether kernel lines are all there is, and none names another cause."""
+        return self.case.only_kernel and not self.case.registry.ranks and not self.caused
 
     @cached_property
     def with_a_cause(self) -> set[int]:
@@ -83,19 +93,12 @@ def _last_messages(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     last: dict[tuple[str, int | None], Claim] = {}
     for c in claims:
         e = c.event
-        if (
-            e.fields.get("mentioned")
-            and c.pattern.role == "cause"
-            and not topics.is_transport(c)
-            and not _worked_below(case, e)
-        ):
-            last[(e.where.source, case.rank_of(e))] = c
+        if e.fields.get("mentioned") and c.pattern.role == "cause" and not topics.is_transport(c):
+            rank = case.rank_of(e)
+            below = (x for x in case.by_source[e.where.source] if x.below(e) and x.kind in ("progress", "finished"))
+            if not any(case.rank_of(x) in (rank, None) for x in below):
+                last[(e.where.source, rank)] = c
     return list(last.values())
-
-
-def _worked_below(case: Case, e: Event) -> bool:
-    below = [x for x in case.by_source[e.where.source] if x.below(e)]
-    return any(x.kind in ("progress", "finished") and case.rank_of(x) in (case.rank_of(e), None) for x in below)
 
 
 def _why(all_: All, c: Claim) -> str:
@@ -109,25 +112,6 @@ def _why(all_: All, c: Claim) -> str:
     near = c.pattern.cause_if_near
     reason = next((line for line in c.event.context if near and regexes.search(near, line)), "")
     return f"a line near it states the reason: `{cut(gist(reason), 160)}`" if reason else ""
-
-
-def _joined(all_: All, c: Claim) -> bool:
-    return bool(c.ranks) and all_.with_a_cause.isdisjoint(c.ranks)
-
-
-def _alone(all_: All, _c: Claim) -> bool:
-    """Whether documents are all there is, and none names another cause."""
-    return not all_.caused and all(e.speaker == "tool" for e in all_.case.events)
-
-
-def _several_hosts(all_: All, _c: Claim) -> bool:
-    return len(all_.hosts) > 1
-
-
-def _only_kernel(all_: All, c: Claim) -> bool:
-    """Whether kernel lines are all there is, none names another cause, and the process is a Python."""
-    case = all_.case
-    return case.only_kernel and not case.registry.ranks and is_program(c.event) and not all_.caused
 
 
 def _first_trouble(all_: All, c: Claim) -> bool:
@@ -144,12 +128,18 @@ def _may_follow(first: Event, e: Event) -> bool:
     return timed if found == "unknown" else found != "after"
 
 
-_CONDITIONS = {
-    "joined": (_joined, "the process is this rank, and these logs have no better evidence"),
-    "alone": (_alone, "these documents are the only evidence"),
-    "only-kernel": (_only_kernel, "a Python process, and this kernel log is the only evidence"),
+_CONDITIONS: dict[str, tuple[Callable[[All, Claim], bool], str]] = {
+    "joined": (
+        lambda all_, c: bool(c.ranks) and all_.with_a_cause.isdisjoint(c.ranks),
+        "the process is this rank, and these logs have no better evidence",
+    ),
+    "alone": (lambda all_, _: all_.only_documents, "these documents are the only evidence"),
+    "only-kernel": (
+        lambda all_, c: all_.only_kernel and is_program(c.event),
+        "a Python process, and this kernel log is the only evidence",
+    ),
     "first-trouble": (_first_trouble, "nothing failed before it"),
-    "several-hosts": (_several_hosts, "the ranks run on several hosts"),
+    "several-hosts": (lambda all_, _: len(all_.hosts) > 1, "the ranks run on several hosts"),
 }
 
 

@@ -10,7 +10,6 @@ from postmortem.diagnose.derive import rank_lists
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.wording import ranks_text
-from postmortem.model import Event
 from postmortem.privacy import cut
 from postmortem.system import forms
 
@@ -54,12 +53,9 @@ def raised_again(view: View) -> Iterator[Defeat]:
         e = claim.event
         near = (later.get((e.where.source, e.end + n)) for n in range(1, APART)) if e.fields.get("chained") else ()
         other = next((c for c in near if c is not None and c.pattern.id == claim.pattern.id), None)
-        if other is not None and _differ_in_words(e, other.event):
-            yield Defeat(number, "symptom", f"it was handled, and raised again ({other.event.where})")
-
-
-def _differ_in_words(e: Event, x: Event) -> bool:
-    return e.fields.get("type") == x.fields.get("type") and e.fields.get("message") != x.fields.get("message")
+        x = e if other is None else other.event
+        if e.fields.get("type") == x.fields.get("type") and e.fields.get("message") != x.fields.get("message"):
+            yield Defeat(number, "symptom", f"it was handled, and raised again ({x.where})")
 
 
 def of_another_launch(view: View) -> Iterator[Defeat]:
@@ -67,7 +63,8 @@ def of_another_launch(view: View) -> Iterator[Defeat]:
     that work or fail further down are those of another launch in the same log."""
     ends = [*view.case.telling("death"), *view.case.of_kind("worked")]
     claims = [*view.numbered("cause", "symptom", "confirms")]
-    for at in (c.event for _, c in claims if c.tells("store") and _in_rendezvous(c.event)):
+    stores = (c.event for _, c in claims if c.tells("store"))
+    for at in (e for e in stores if any(frame[2] == "next_rendezvous" for frame in e.fields.get("frames", ()))):
         because = [
             f"its launcher started no rank, and others ran ({e.where}): another launch" for e in ends if e.below(at)
         ]
@@ -85,10 +82,6 @@ def of_a_tracker(view: View) -> Iterator[Defeat]:
         frames = claim.event.fields.get("frames", ())
         if not claim.event.fields.get("code") and any(_REGEXES["tracker"].search(frame[0]) for frame in frames):
             yield Defeat(number, "symptom", "it was raised in an experiment tracker's own threads or processes")
-
-
-def _in_rendezvous(e: Event) -> bool:
-    return any(function == "next_rendezvous" for _, _, function, *_ in e.fields.get("frames", ()))
 
 
 def lists_who(view: View) -> Iterator[Defeat]:

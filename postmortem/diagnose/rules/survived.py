@@ -40,9 +40,10 @@ def went_on(view: View) -> Iterator[Defeat]:
         anyone = claim.pattern.survivable in LIVED
         rank = None if anyone else _rank_that_continues(view.case, claim)
         later = (_end if claim.pattern.survivable == "finished" else _sign_of_work)(view.case, claim.event, rank)
-        if claim.role == "symptom" and not anyone and later is not None and _is_too_near(later, claim.event):
+        near_counts = anyone or claim.role != "symptom" or _is_tried_again(claim.event)
+        if later is None or not (near_counts or _far_below(later, claim.event)):
             continue
-        if later is not None and (rank is not None or anyone or not _ended_a_rank(view.case, claim.event)):
+        if rank is not None or anyone or not _ended_a_rank(view.case, claim.event):
             yield Defeat(at, "context", f"the rank continued: `{cut(later.text.strip(), 80)}` at {later.where}")
 
 
@@ -68,15 +69,11 @@ def _is_of_its_writer(claim: Claim, guilty: bool) -> bool:
     may still write."""
     if claim.role == "symptom" and claim.event.fields.get("wrapper"):
         return True
-    if claim.role != "cause" and (guilty or not _is_plain_complaint(claim)):
+    # a symptom counts that reports neither an end nor a wait until a timeout
+    if claim.role != "cause" and (guilty or claim.role != "symptom" or any(map(claim.tells, ENDINGS))):
         return False
     whole = claim.pattern.entity in ("job", "host") and claim.pattern.category not in STOPS
     return whole or claim.pattern.entity in OF_RANKS
-
-
-def _is_plain_complaint(claim: Claim) -> bool:
-    """Whether it is a symptom that reports neither an end nor a wait until a timeout."""
-    return claim.role == "symptom" and not any(map(claim.tells, ENDINGS))
 
 
 def _rank_that_continues(case: Case, claim: Claim) -> int | None:
@@ -90,7 +87,10 @@ def _rank_that_continues(case: Case, claim: Claim) -> int | None:
 def _sign_of_work(case: Case, e: Event, rank: int | None) -> Event | None:
     """Progress or a final message below a failure, or any line where the failure itself announces another try. A
     final message below an exception that ended the process is its shell's, unless only a good run prints it."""
-    gave_up = _first_timeout(case, e) if e.fields.get("frames") else math.inf
+    # what a writer without a rank prints below a wait that timed out is no sign that the exception was handled: torch
+    # aborts the collective, and each rank gets one step further
+    waits = case.telling("wait") if e.fields.get("frames") else ()
+    gave_up = min((x.line for x in waits if x.below(e)), default=math.inf)
     for x in liveness.after(case, e, rank):
         if x.line > gave_up and case.rank_of(x) is None:
             continue
@@ -101,22 +101,16 @@ def _sign_of_work(case: Case, e: Event, rank: int | None) -> Event | None:
     return _line_below(case, e, rank) if _is_tried_again(e) and case.unharmed(rank) else None
 
 
-def _end(case: Case, e: Event, _: int | None) -> Event | None:
-    """The end that its log reports, below a failure that shows in the exit code only."""
-    bye = liveness.last_finish(case, e.where.source)
-    well = bye is not None and liveness.surely_finished(bye) and all(map(case.unharmed, case.ends))
-    return bye if well else None
-
-
 def _line_below(case: Case, e: Event, rank: int | None) -> Event | None:
     below = (x for x in case.by_source[e.where.source] if x.kind == "line" and x.below(e))
     return next((x for x in below if rank is None or case.rank_of(x) in (rank, None)), None)
 
 
-def _first_timeout(case: Case, e: Event) -> float:
-    """The line below an exception at which others give up waiting. What a writer without a rank prints then is no sign
-    that the exception was handled: torch aborts the collective, and each rank gets one step further."""
-    return min((x.line for x in case.telling("wait") if x.below(e)), default=math.inf)
+def _end(case: Case, e: Event, _: int | None) -> Event | None:
+    """The end that its log reports, below a failure that shows in the exit code only."""
+    bye = liveness.last_finish(case, e.where.source)
+    well = bye is not None and liveness.surely_finished(bye) and all(map(case.unharmed, case.ends))
+    return bye if well else None
 
 
 def _is_tried_again(e: Event) -> bool:
@@ -127,10 +121,6 @@ def _is_tried_again(e: Event) -> bool:
 def _far_below(x: Event, e: Event) -> bool:
     """Whether it is a server's answer, or progress that cannot be another rank's last step: a count grew repeatedly."""
     return x.fields.get("by") == "answer" or x.line - e.line >= FAR or x.fields.get("since", 0) > e.end
-
-
-def _is_too_near(x: Event, e: Event) -> bool:
-    return not (_far_below(x, e) or _is_tried_again(e))
 
 
 def _prints_such(case: Case, e: Event) -> bool:
@@ -183,7 +173,9 @@ def caught(view: View) -> Iterator[Defeat]:
         e = claim.event
         if liveness.uncaught(e) or not e.fields.get("frames") or claim.ranks or e.fields.get("code"):
             continue
-        if claim.pattern.generic and _first_function(e) not in RUNNERS and _wrote_on(view.case, e):
+        lines = (x for x in view.case.by_source[e.where.source] if x.kind == "line" and x.line > e.end)
+        wrote_on = any(not liveness.is_bar(x) for x in lines)
+        if claim.pattern.generic and _first_function(e) not in RUNNERS and wrote_on:
             yield Defeat(at, "symptom", "a library raised and caught it, and continued")
         elif _logged_below_error(view.case, e):
             yield Defeat(at, "symptom", "it was caught and not logged as an error")
@@ -205,12 +197,6 @@ def ended_a_thread(view: View) -> Iterator[Defeat]:
 def _first_function(e: Event) -> str:
     frames = e.fields.get("frames")
     return frames[0][2] if frames else ""
-
-
-def _wrote_on(case: Case, e: Event) -> bool:
-    end = e.end
-    lines = (x for x in case.by_source[e.where.source] if x.kind == "line" and x.line > end)
-    return any(not liveness.is_bar(x) for x in lines)
 
 
 def _logged_below_error(case: Case, e: Event) -> bool:

@@ -90,7 +90,7 @@ def _server(case: Case, root: Claim) -> Ranks:
 def _interrupted(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The only rank that raised KeyboardInterrupt, where others lost it: Ctrl-C at a terminal interrupts all of them."""
     ranks = case.ranks_of(e for c in claims if c.pattern.id == root.pattern.id for e in c.events)
-    peers = (c for c in claims if (c.pattern.category or c.pattern.stands_for) in OF_PEERS)
+    peers = (c for c in claims if c.kind in OF_PEERS)
     others = case.ranks_of(e for c in peers for e in c.events) - ranks
     return tuple(ranks) if len(ranks) == 1 and others and not case.telling("stop") else ()
 

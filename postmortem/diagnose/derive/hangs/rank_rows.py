@@ -272,16 +272,12 @@ def _add_claim(row: Row, c: Claim) -> None:
         row.stack = row.stack or e
     elif c.tells("wait"):
         row.complaint = _better(row.complaint, e)
-    elif c.pattern.category == "peer-lost" or (c.role == "symptom" and _kind(c) == "network"):
+    elif c.pattern.category == "peer-lost" or (c.role == "symptom" and c.kind == "network"):
         row.lost = _better(row.lost, e)
     elif c.tells("count"):
         row.complaint = row.complaint or e  # the watchdog's report on its own rank
     elif c.pattern.family != "launcher" and not c.tells("end"):
         row.fatal = row.fatal or e
-
-
-def _kind(c: Claim) -> str | None:
-    return c.pattern.category or c.pattern.stands_for
 
 
 def _drop_counts(rows: Iterable[Row]) -> None:
