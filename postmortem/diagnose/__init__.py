@@ -40,7 +40,6 @@ from postmortem.library import Library
 from postmortem.model import Event, Source
 from postmortem.model.contract.incident import Ledger
 
-REFUSED = ("rendezvous", "network", "peer-lost")  # what ranks report of a group that cannot form
 ALTERNATIVES = 5
 JOBS = 20  # that an error names
 LOADED = 10  # lines of a shell that sets up the environment
@@ -212,7 +211,7 @@ def _before_a_stop(found: Sequence[Solution]) -> Solution:
     job was stopped from outside."""
     *_, last = found
     stopped = len(found) > 1 and last.root is not None and last.root.tells("stop")
-    refused = any(c.accuses and c.pattern.category in REFUSED for c in last.claims)
+    refused = any(c.accuses and c.of("others") for c in last.claims)
     idle = stopped and refused and not last.case.of_kind("worked", "progress")
     return found[-2] if idle and found[-2].case.telling("death") else last
 

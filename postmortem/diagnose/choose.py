@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from postmortem.diagnose import outcome, topics
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim, in_time, merged
+from postmortem.diagnose.claims import CATEGORIES, Claim, in_time, merged
 from postmortem.diagnose.explain import declared
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.order import before, gap, surely_before
@@ -27,12 +27,9 @@ from postmortem.system import forms
 
 DAY_S = 86400.0  # a kernel's log covers weeks: a failure of another day is unrelated
 STRONG = 1.0  # the highest tier of claims about the death of a process or a host
-_CATEGORIES = forms.rows("diagnose/categories")
 OWN_RENDEZVOUS = 1.5  # a rank that could not join for a reason of its own
 STOPPED = 4.6  # a launcher that was stopped: a report on who stopped it is nearer
 NO_RANK, WEAKEST = 5.8, 6.0  # a hang without a suspect; a claim that is hardly evidence
-OWN = ("gpu-hardware", "gpu-fault", "native-crash", "environment", "storage")  # failures of the writer itself
-ABSENCE = ("rendezvous", "network", "hang")  # how a rank that is gone looks to the others
 COMPARED_MOST = 100  # causes whose order in time is compared with that of all others
 NOT_BY_STOP = ("native-crash", "external-signal")  # ends that a stop does not account for
 REACTION_S = 10.0  # a signal to the whole job reaches ranks and launcher within seconds of each other
@@ -45,7 +42,7 @@ def tier(claim: Claim) -> float:
     category = claim.pattern.category or ""
     if claim.strength == "silent" and not claim.ranks:
         return NO_RANK
-    tiers = _CATEGORIES.get(category, {})
+    tiers = CATEGORIES.get(category, {})
     if claim.strength == "ended":
         return float(tiers.get("ended", WEAKEST))
     if claim.strength in ("compared", "silent") and "compared" in tiers:
@@ -99,7 +96,7 @@ def _first(a: Claim, b: Claim) -> bool:
 
 def _ended_before_absence(a: Claim, b: Claim) -> bool:
     """The end of a rank, and the complaints of others about one that is gone."""
-    return a.strength == "ended" and b.pattern.category in ABSENCE and not set(a.ranks) & set(b.ranks)
+    return a.strength == "ended" and b.of("others") and not set(a.ranks) & set(b.ranks)
 
 
 def _failed_before_stop(a: Claim, b: Claim) -> bool:
@@ -189,7 +186,7 @@ def complaint(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     pattern = first.pattern
     if first.speaker == "kernel" or pattern.category == "host-oom":
         return [replace(first, hosts=first.hosts or tuple(h for h in (first.event.host,) if h))]
-    own = pattern.entity == "self" and pattern.category in OWN
+    own = pattern.entity == "self" and first.of("own")
     return [first if own else replace(first, ranks=(), hosts=())]
 
 
@@ -199,12 +196,12 @@ def _unexplained(claims: Sequence[Claim]) -> list[Claim]:
 
 def _specificity(c: Claim) -> tuple[object, ...]:
     report = 2 - bool(c.ranks) if c.pattern.stands_for else 0  # best one that names a rank
-    return c.tells("stop"), _CATEGORIES[_category(c)]["suffered"], report, in_time(c.event)
+    return c.tells("stop"), CATEGORIES[_category(c)]["suffered"], report, in_time(c.event)
 
 
 def _counts(c: Claim) -> bool:
     """Whether its category is known, and no rule explained it away."""
-    if c.pattern.severity == "info" or "suffered" not in _CATEGORIES.get(_category(c), {}):
+    if c.pattern.severity == "info" or "suffered" not in CATEGORIES.get(_category(c), {}):
         return False
     return c.fell_by in ("", "transport") or c.pattern.category == "external-signal"
 

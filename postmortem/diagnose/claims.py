@@ -14,8 +14,10 @@ from functools import cached_property
 from typing import TypeVar
 
 from postmortem.model import Event, Pattern, Role, Speaker
+from postmortem.system import forms
 
 T = TypeVar("T", int, str)
+CATEGORIES = forms.rows("diagnose/categories")
 HEIGHT = {"cause": 3, "symptom": 2, "confirms": 1, "context": 0}  # roles fall from left to right
 OTHERS = ("kernel", "scheduler", "cluster", "tool")  # speakers beside a job: not all their reports are about it
 
@@ -67,6 +69,10 @@ class Claim:
     def accuses(self) -> bool:
         return self.role in ("cause", "symptom")
 
+    def of(self, trait: str) -> bool:
+        """Whether its category has a trait, `is` in categories.yaml."""
+        return has(self.kind, trait)
+
     def tells(self, word: str) -> bool:
         """Whether its pattern has this word under `tells` (see vocabulary.py)."""
         return word in self.pattern.tells
@@ -79,6 +85,11 @@ class Link:
     cause: Claim
     effect: Claim
     because: str
+
+
+def has(category: str, trait: str) -> bool:
+    """Whether a category has a trait."""
+    return trait in CATEGORIES.get(category, {}).get("is", ())
 
 
 def merged(claims: Sequence[Claim]) -> Claim:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from postmortem.diagnose import liveness, reached
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import OTHERS, Claim
+from postmortem.diagnose.claims import OTHERS, Claim, has
 from postmortem.diagnose.derive import standstill
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event, Outcome, speaker_in
@@ -18,7 +18,6 @@ from postmortem.model.vocabulary import LOUD
 
 SEVERAL = 3
 OUTSIDE = {"kernel", "kubernetes", "scheduler"}  # kinds of source in which others report on a job
-EXITING = ("peer-lost", "network")  # what ranks report of those that exit before them
 NEAR = 4  # lines of one warning
 PROSE = {"console", "environment"}  # kinds of source that may hold any text
 
@@ -36,7 +35,7 @@ def of(case: Case, root: Claim | None, claims: Sequence[Claim]) -> Outcome:
 def while_exiting(case: Case, c: Claim, category: str) -> bool:
     """Whether a complaint is a lost peer or an error without a pattern below the end of the work: processes exit one by
     one, and a tool that fails to clean up fails alone."""
-    vague = category in EXITING or c.event.kind in ("notice", "line")
+    vague = has(category, "gone") or c.event.kind in ("notice", "line")
     return vague and liveness.at_its_end(case, c.event) and all(map(case.unharmed, case.ends))
 
 

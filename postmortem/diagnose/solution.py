@@ -9,7 +9,7 @@ from functools import cached_property
 from postmortem.align.place import Line, Moment
 from postmortem.diagnose import explain, liveness, order, reached, topics
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claims import Claim, has
 from postmortem.diagnose.jobs import Name
 from postmortem.diagnose.processes import Process
 from postmortem.diagnose.reached import Reached
@@ -114,10 +114,9 @@ class Solution:
 
 def _is_own(case: Case, c: Claim) -> bool:
     """Whether it is a rank's own failure, of which its process ended."""
-    category = (
-        topics.of(c.event.fields.get("line") or c.event.text) if c.pattern.generic else ""
-    ) or c.pattern.category
-    own = c.strength == "stated" and c.pattern.severity == "fatal" and category not in topics.OF_OTHERS
+    known = topics.of(c.event.fields.get("line") or c.event.text) if c.pattern.generic else ""
+    of_others = has(known or c.pattern.category or "", "others")
+    own = c.strength == "stated" and c.pattern.severity == "fatal" and not of_others
     ended = all((end := case.end_of(r)) is not None and end.failed for r in c.ranks) or liveness.uncaught(c.event)
     return own and c.pattern.entity == "self" and ended
 

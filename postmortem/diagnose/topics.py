@@ -16,19 +16,13 @@ from dataclasses import replace
 from functools import lru_cache
 
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claims import Claim, has
 from postmortem.formats.excerpt import CONTEXT
 from postmortem.model.vocabulary import OF_PEERS, OF_THE_GROUP, TELLS
 from postmortem.system import forms
 
 MOST_CHARACTERS = 600  # characters of a line
-OF_THE_JOB = (
-    "collective-mismatch",
-    "external-signal",
-    "scheduler",
-)  # failures of the job; no rank is known by such a line
 _REGEXES = forms.regexes("diagnose/lines")
-OF_OTHERS = (*OF_PEERS, "network")
 OF_RAY = "GetTimeoutError"  # ray.exceptions: an object of another process did not come; mostly a controller reports it
 DISTRIBUTED = (  # exceptions of torch.distributed and Ray about a peer or the store
     "DistBackendError",
@@ -65,9 +59,9 @@ def read(claim: Claim) -> Claim:
     if not found:
         return claim if pattern.category or pattern.stands_for else replace(claim, role="context")
     pattern = replace(pattern, category=found, generic=False)
-    if found in OF_THE_JOB:
+    if has(found, "job"):
         return replace(claim, role="cause", ranks=(), pattern=replace(pattern, entity="job"))
-    if found not in OF_OTHERS:
+    if not has(found, "others"):
         return replace(claim, role="cause", pattern=pattern)
     tells = (part or "wait",) if claim.ranks and (found == "hang" or part in TELLS) else ()
     return replace(claim, role="symptom", pattern=replace(pattern, tells=tells))

@@ -25,9 +25,6 @@ from postmortem.model.vocabulary import OF_THE_GROUP
 from postmortem.system import forms
 
 TIMES = (2, 4, 8)  # factors between sizes of the same elements in two types
-MET = (  # categories in which the function only met the failure
-    "environment", "external-signal", "host-oom", "network", "rendezvous", "scheduler", "shared-memory",
-)  # fmt: skip
 SIZES, STORE, SHM = "collective-sizes-differ", "store-out-of-reach", "shared-memory-full"
 _REGEXES = forms.regexes("diagnose/lines")
 _LOADER = "torch/utils/data/"
@@ -81,7 +78,7 @@ def _sizes(solution: Solution, root: Claim) -> str:
 
 def _where(solution: Solution, root: Claim, verdict: Verdict) -> str | None:
     """The user's function; of a mismatch that of the others, since the place of the odd rank is not always known."""
-    if root.pattern.category in MET:
+    if root.of("met"):
         return None
     if root.pattern.category == "collective-mismatch" and (usual := _usual_place(solution, verdict)):
         return usual

@@ -8,12 +8,10 @@ from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.library import regexes
-from postmortem.model.vocabulary import LOUD, OF_PEERS
+from postmortem.model.vocabulary import LOUD
 from postmortem.system import forms
 
-COMPLAINTS = (*OF_PEERS, "network", "collective-mismatch")  # of ranks about others
 WEAKER = ("native-crash", "python-exception", "environment")
-WAITED = ("hang", "rendezvous", "network")
 AT_ONCE_S = 0.2  # ranks print the NaN of one step within this time
 _REGEXES = forms.regexes("diagnose/lines")
 Losses = Mapping[tuple[int | None, str], Claim]  # by rank and log
@@ -28,10 +26,10 @@ def peers_lost_before(view: View) -> Iterator[Defeat]:
         loss = losses.get((rank, e.where.source)) if rank is not None else _all_lost(view, claim, losses)
         if loss is None or e.line <= loss.event.line:
             continue
-        weaker = WEAKER if loss.role == "cause" else WEAKER + WAITED
+        weaker = claim.pattern.category in WEAKER or (loss.role != "cause" and claim.of("others"))
         # an aborted all_gather_object allocates whatever its unsent sizes happen to be
-        garbage = bool(e.fields.get("collective")) and claim.pattern.category not in COMPLAINTS
-        if claim.pattern.category in weaker or garbage:
+        garbage = bool(e.fields.get("collective")) and not claim.of("complaint")
+        if weaker or garbage:
             yield Defeat(at, "symptom", f"the rank had lost its peers earlier ({loss.event.where})")
 
 
@@ -48,7 +46,7 @@ def _all_lost(view: View, claim: Claim, losses: Losses) -> Claim | None:
 
 def _first_losses(view: View) -> Losses:
     """The first complaint of every rank in each of its logs."""
-    complaints = (c for c in view.claims if c.kind in COMPLAINTS)
+    complaints = (c for c in view.claims if c.of("complaint"))
     found = [c for c in complaints if c.accuses and c.speaker != "kernel"]
     own = ((c, c.event) for c in found if not _about_a_service(c))
     in_logs = grouped(((view.case.rank_of(e), e.where.source), c) for c, e in own)
@@ -62,7 +60,7 @@ def _about_a_service(claim: Claim) -> bool:
     if not claim.event.fields.get("chained") or not frames:
         return False
     own = not any(_REGEXES["communication-library"].search(frame[0]) for frame in frames)
-    return own and claim.pattern.category in ("peer-lost", "network")
+    return own and claim.of("gone")
 
 
 def nan_that_spread(view: View) -> Iterator[Defeat]:

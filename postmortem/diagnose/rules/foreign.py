@@ -21,7 +21,6 @@ from postmortem.diagnose.derive import exits
 from postmortem.diagnose.explain import declared
 from postmortem.diagnose.order import gap
 from postmortem.diagnose.processes import child_of
-from postmortem.diagnose.rules.aftermath import COMPLAINTS
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.same import same_host
 from postmortem.diagnose.who import elimination
@@ -229,7 +228,7 @@ def _is_guess(case: Case, c: Claim) -> bool:
 
 def _confirmed(case: Case, c: Claim, own: Sequence[Claim]) -> bool:
     """Whether the ranks' own claims follow from it. A rank that states another cause has one of its own."""
-    causes = [x for x in own if x.role == "cause" and not x.pattern.derived and x.pattern.category not in COMPLAINTS]
+    causes = [x for x in own if x.role == "cause" and not x.pattern.derived and not x.of("complaint")]
     if causes:
         return any(declared(c, x) or (_akin(x, c) and x.pattern.family == "gpu-fault") for x in causes)
     killed = c.pattern.category == "host-oom" and not _REGEXES["job-row"].match(c.event.text)
@@ -242,7 +241,7 @@ def _some_rank_killed(case: Case, own: Sequence[Claim]) -> bool:
         return True
     known = {r for c in own for r in c.ranks} | case.ranks_of(e for c in own for e in c.events)
     silent = set(case.by_rank) - case.finished - known - set(case.ends)
-    return bool(silent) and any(c.pattern.category in COMPLAINTS for c in own)
+    return bool(silent) and any(c.of("complaint") for c in own)
 
 
 def _akin(own: Claim, c: Claim) -> bool:
@@ -251,6 +250,6 @@ def _akin(own: Claim, c: Claim) -> bool:
     if category in own.pattern.bears_out:
         return True
     if category in GPU:
-        return own.pattern.family in ON_GPUS and not own.pattern.says_why and own.kind not in ("peer-lost", "network")
+        return own.pattern.family in ON_GPUS and not own.pattern.says_why and not own.of("gone")
     same = own.pattern.category == category or (category == "network" and own.pattern.category in ("peer-lost", "hang"))
     return same and category != "host-oom"

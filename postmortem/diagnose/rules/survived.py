@@ -10,7 +10,6 @@ from postmortem.diagnose import endings, liveness
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.grouped import grouped
-from postmortem.diagnose.rules.aftermath import COMPLAINTS
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.who.evidence import Strength
 from postmortem.model import Event
@@ -27,7 +26,6 @@ BATCH = ("scheduler", "kubernetes", "host-memory", "signals")  # families of pat
 RUNNERS = ("_bootstrap_inner", "_bootstrap", "main", "_worker_loop")
 ENDINGS = ("wait", "exit", "end", "stop", "asks", "forces")
 OF_RANKS = ("self", "rank", "missing-ranks")
-STOPS = ("external-signal", "scheduler")
 LIVED = ("anyone", "finished")
 
 
@@ -72,7 +70,7 @@ def _is_of_its_writer(claim: Claim, guilty: bool) -> bool:
     # a symptom counts that reports neither an end nor a wait until a timeout
     if claim.role != "cause" and (guilty or claim.role != "symptom" or any(map(claim.tells, ENDINGS))):
         return False
-    whole = claim.pattern.entity in ("job", "host") and claim.pattern.category not in STOPS
+    whole = claim.pattern.entity in ("job", "host") and not claim.of("stop")
     return whole or claim.pattern.entity in OF_RANKS
 
 
@@ -221,7 +219,7 @@ def while_leaving(view: View) -> Iterator[Defeat]:
     """Below the end of a whole run, peers and stores vanish while processes exit."""
     for at, claim, bye in _in_finished_runs(view):
         if claim.role == "cause":
-            may_follow = claim.pattern.category in COMPLAINTS or liveness.of_a_thread(claim.event)
+            may_follow = claim.of("complaint") or liveness.of_a_thread(claim.event)
         else:
             may_follow = not any(map(claim.tells, ("end", "exit", "wait")))  # who waits until a timeout is not leaving
         # a rank that died in a collective of the program had not finished: another rank did
