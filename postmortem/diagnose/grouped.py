@@ -18,6 +18,12 @@ def grouped(pairs: Iterable[tuple[K, V]]) -> defaultdict[K, list[V]]:
     return found
 
 
+def only(values: Iterable[V]) -> V | None:
+    """The one value; None where there are none or several."""
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else None
+
+
 def usual(values: Iterable[V | None]) -> V | None:
     """The most frequent value but for empty ones; None where there is none."""
     found = Counter(value for value in values if value)

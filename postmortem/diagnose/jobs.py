@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from postmortem.diagnose.grouped import only
 from postmortem.formats.jobs import COMMAND, KINDS, ids_of_path
 from postmortem.model import Event
 
@@ -28,7 +29,7 @@ def name(events: Sequence[Event], paths: Iterable[str]) -> Name:
     """Return the name of the job with these events and files."""
     files = [pair for path in paths for pair in ids_of_path(path).items()]
     lines = [pair for e in events for pair in _ids(e)]
-    chosen = (_only(found for of, found in pairs if of == kind) for kind in KINDS for pairs in (files, lines))
+    chosen = (only(found for of, found in pairs if of == kind) for kind in KINDS for pairs in (files, lines))
     every = frozenset(found for kind, found in (*files, *lines) if kind != COMMAND)
     return Name(next(filter(None, chosen), None), every, command(events))
 
@@ -46,8 +47,3 @@ def _ids(e: Event) -> Iterator[tuple[str, str]]:
         # the scheduler whose words a pattern reads: `slurm-time-limit` is of Slurm
         kind = next((kind for kind in KINDS if str(e.pattern).startswith(kind)), "scheduler")
         yield kind, e.fields["job_id"]
-
-
-def _only(found: Iterable[str]) -> str | None:
-    distinct = set(found)
-    return distinct.pop() if len(distinct) == 1 else None

@@ -95,18 +95,10 @@ def _one(rank: int | None) -> Ranks:
     return () if rank is None else (rank,)
 
 
-def _of_itself(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
-    return _one(case.rank_of(e)) or _one(e.fields.get("rank"))
-
-
 def _of_ranks(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
     """The ranks that the line names; of two that differ neither is known to be right."""
     two = [r for r in (e.fields.get("rank"), e.fields.get("peer_rank")) if r is not None]
     return numbers(e.fields.get("ranks", "")) or tuple(two) or _one(case.rank_of(e))
-
-
-def _of_missing(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
-    return numbers(e.fields.get("ranks", "")) or _one(e.fields.get("rank"))
 
 
 def _of_process(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
@@ -147,18 +139,14 @@ def _of_gpu(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
     return _one(rank if rank is not None else case.registry.rank_of_pid(e.fields.get("pid"), e.host))
 
 
-def _of_host(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
-    """The rank that reports on its host (an interface, a device); the kernel reports for the whole host."""
-    return () if e.speaker in ("kernel", "scheduler") else _one(case.rank_of(e))
-
-
 RANKS: dict[str, Callable[[Case, Event, Ranks, tuple[str, ...]], Ranks]] = {
-    "self": _of_itself,
+    "self": lambda case, e, _, __: _one(case.rank_of(e)) or _one(e.fields.get("rank")),
     "rank": _of_ranks,
-    "missing-ranks": _of_missing,
+    "missing-ranks": lambda _, e, __, ___: numbers(e.fields.get("ranks", "")) or _one(e.fields.get("rank")),
     "pid": _of_process,
     "gpu": _of_gpu,
-    "host": _of_host,
+    # the rank that reports on its host (an interface, a device); the kernel reports for the whole host
+    "host": lambda case, e, _, __: () if e.speaker in ("kernel", "scheduler") else _one(case.rank_of(e)),
 }
 
 

@@ -16,12 +16,12 @@ def stable_order(events: Sequence[Event], sources: Sequence[Source]) -> tuple[li
     for e in events:
         line = (e.line, e.text)
         opening[e.where.source] = min(line, opening.get(e.where.source, line))
-    files = sorted(sources, key=lambda s: (*_traits(s), opening.get(s.path, (0, "")), s.path))
+
+    def order(s: Source) -> tuple[object, ...]:
+        numbers = (-1 if n is None else n for n in (s.attempt, s.rank, s.local_rank))
+        return s.kind, *numbers, s.host or "", s.stream or "", s.size, opening.get(s.path, (0, "")), s.path
+
+    files = sorted(sources, key=order)
     place = {s.path: i for i, s in enumerate(files)}
     ordered = sorted(events, key=lambda e: (place[e.where.source], e.line, e.kind, e.pattern or ""))
     return ordered, files
-
-
-def _traits(s: Source) -> tuple[object, ...]:
-    numbers = tuple(-1 if n is None else n for n in (s.attempt, s.rank, s.local_rank))
-    return s.kind, *numbers, s.host or "", s.stream or "", s.size

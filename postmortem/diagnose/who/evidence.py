@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Literal, NamedTuple
 
+from postmortem.diagnose.grouped import only
 from postmortem.diagnose.same import same_host
 from postmortem.model import Event, Where
 
@@ -96,9 +97,7 @@ class Registry:
         for home in ((run, host), (None, host)):
             if home in own:
                 return own[home].rank
-        return _only(
-            e.rank for (r, h), e in own.items() if _may_be(r, run) and (_may_be(h, host) or same_host(h, host))
-        )
+        return only(e.rank for (r, h), e in own.items() if _may_be(r, run) and (_may_be(h, host) or same_host(h, host)))
 
     def rank_of_pid(self, pid: int | None, host: str | None = None) -> int | None:
         return self.rank_with("pid", pid, host)
@@ -135,11 +134,6 @@ class Registry:
                 return rank
         of_launcher = e.source_kind == "agent" and _AGENT_PID.search(e.text)
         return None if of_launcher else self.rank_of_pid(e.pid, e.host)
-
-
-def _only(ranks: Iterable[int]) -> int | None:
-    found = set(ranks)
-    return found.pop() if len(found) == 1 else None
 
 
 def _may_be(a: str | None, b: str | None) -> bool:

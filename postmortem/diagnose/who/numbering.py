@@ -71,16 +71,11 @@ def of_names(votes: Votes, world: int | None, ranks: Set[int] = frozenset()) -> 
         only = False
         if world is None and ranks <= set(group.numbers.values()):
             size = len(group.numbers) if len(ranks) > 1 else None  # they write here under both names
-            only = group.behind_master or _of_one_log(group)
+            only = group.behind_master or (group.counts("parts") and all(map(_ALONE.match, group.numbers)))
         known = only or size == len(group.numbers) or group.counts("ranks") or any(votes[n] for n in group.numbers)
         if known and _fits(group, votes, size):
             found.update(group.numbers)
     return found
-
-
-def _of_one_log(group: _Group) -> bool:
-    """Whether processes of one log are numbered, and no pods, whose names have their job's in front."""
-    return group.counts("parts") and all(map(_ALONE.match, group.numbers))
 
 
 def _groups(names: Sequence[str]) -> list[_Group]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import Table, at_odds, odd_one_out
-from postmortem.diagnose.grouped import grouped, usual
+from postmortem.diagnose.grouped import grouped, only, usual
 from postmortem.diagnose.wording import capital, ranks_text
 from postmortem.model import Event
 
@@ -130,8 +130,7 @@ def _group_of(found: Mapping[tuple[int, str | None], Wait], wait: Wait) -> str |
         (rank, name) for (rank, name), w in found.items() if name is not None and w.seq == wait.seq and _alike(w, wait)
     ]
     own = [name for rank, name in same if rank == wait.rank]
-    names = set(own[:1] or (name for _, name in same))
-    return names.pop() if len(names) == 1 else None
+    return only(own[:1] or (name for _, name in same))
 
 
 def _alike(a: Wait, b: Wait) -> bool:
