@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ class Faults:
 
     STATE = struct.Struct("5q16s512s")
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *kind: str) -> None:
         self.folder = folder
         library = folder / "failing.so"
         build = ["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(C), "-ldl", "-w"]
@@ -43,7 +44,7 @@ class Faults:
             "XDG_CACHE_HOME": str(folder / "t" / "cache"), "TMPDIR": str(folder / "t"),
         }  # fmt: skip
         self.server = subprocess.Popen(
-            [sys.executable, str(C.parent / "server.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            [sys.executable, str(C.parent / "server.py"), *kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env=environment, cwd=folder,
         )  # fmt: skip
         self._answer()
@@ -73,9 +74,9 @@ class Faults:
         self.server.wait(30)
 
 
-@pytest.fixture(scope="module")
-def faults(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
-    made = Faults(tmp_path_factory.mktemp("faults"))
+@contextmanager
+def made_faults(folder: Path, *kind: str) -> Iterator[Faults]:
+    made = Faults(folder, *kind)
     logs = made.folder / "t" / "logs"
     logs.mkdir()
     for rank in range(2):
@@ -83,6 +84,19 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
     (made.folder / "t" / "out").mkdir()
     yield made
     made.end()
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
+    with made_faults(tmp_path_factory.mktemp("faults"), "warm") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cold(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
+    """Each run reads the cache on disk, and fills it."""
+    with made_faults(tmp_path_factory.mktemp("cold")) as made:
+        yield made
 
 
 def words(faults: Faults, jobs: int) -> list[str]:
@@ -150,6 +164,11 @@ def test_every_call_may_fail(faults: Faults, name: str, error: int) -> None:
     series(faults, name, error, lasting=True, step=EACH)
 
 
+@pytest.mark.parametrize("name", ["open", "read", "fstat", "close"])
+def test_every_call_on_the_cache_may_fail(cold: Faults, name: str) -> None:
+    assert series(cold, name, errno.EIO, step=EACH, below="t/cache") > 1
+
+
 @pytest.mark.parametrize(
     ("name", "error"), [(n, e) for n, e in CALLS if n not in ("mmap", "mkdir", "unlink", "fchmod")]
 )
@@ -180,14 +199,14 @@ def test_a_store_that_cannot_be_written_is_reported(faults: Faults, error: int) 
     ("name", "error"),
     [("open", errno.EROFS), ("write", errno.ENOSPC), ("rename", errno.EACCES), ("mkdir", errno.EROFS)],
 )
-def test_a_cache_that_cannot_be_written_costs_nothing(faults: Faults, name: str, error: int) -> None:
+def test_a_cache_that_cannot_be_written_costs_nothing(cold: Faults, name: str, error: int) -> None:
     """From the first call on, as on a full or read-only home."""
-    usual = whole(faults, 1)
-    cache = faults.folder / "t" / "cache"
+    usual = whole(cold, 1)
+    cache = cold.folder / "t" / "cache"
     for path in sorted(cache.rglob("*"), reverse=True):
         path.unlink() if path.is_file() else path.rmdir()
     cache.rmdir()
-    code, errors, hit = faults.run(words(faults, 1), name, 1, error, True, "t/cache")
+    code, errors, hit = cold.run(words(cold, 1), name, 1, error, True, "t/cache")
     assert hit and code == 0 and "error" not in errors
-    assert json.loads((faults.folder / "t" / "out" / "r.json").read_text()) == usual
+    assert json.loads((cold.folder / "t" / "out" / "r.json").read_text()) == usual
     assert not list(cache.rglob("*.tmp"))

@@ -85,7 +85,7 @@ def jobs() -> Iterator[tuple[str, Job]]:
 
 
 JOBS = dict(jobs())
-IN_CI = ("handlers", "ctrl-c of a terminal", "torchrun, started again", "torchrun, thread", "mpirun, killed rank")
+IN_CI = ("handlers", "ctrl-c of a terminal", "torchrun, thread, started again", "mpirun, killed rank")
 
 
 def outcome(folder: Path, job: Job, words: list[str], env: dict[str, str], disk: str) -> dict[str, Any]:
