@@ -12,13 +12,19 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from run_jobs import alive, begin, job, journal, ranks_of, run_folder, torchrun, wait_for
+from run_jobs import TORCHRUN, alive, begin, job, journal, ranks_of, run_folder, torchrun, wait_for
 
 from postmortem.analyze import analyze
 
 NUMBERS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGSTOP", "SIGKILL")
 TARGETS = ("wrapper", "launcher", "rank")
 PATIENCE_S = 240.0  # for a job of 10 s, on a busy host
+RANK = """import time
+for step in range(25):
+    print(f"step {step} loss 2.0", flush=True)
+    time.sleep(0.2)
+print("training finished", flush=True)
+"""  # without torch it costs a quarter
 LONGEST = 6.0  # seconds; a short job is training by then
 
 
@@ -41,9 +47,11 @@ def random_moments(number: int, seed: int) -> list[Moment]:
     return [Moment(name, to, rng.uniform(0, LONGEST)) for name, to in islice(cycle(pairs), number)]
 
 
-def broken(folder: Path, moment: Moment) -> list[str]:
-    """Return the broken promises."""
-    running = begin(folder, job(folder, "healthy", ranks=2, steps=25, step=4))
+def broken(folder: Path, moment: Moment, trains: bool = True) -> list[str]:
+    """Return the broken promises of a job that trains, or only prints."""
+    (folder / "rank.py").write_text(RANK)
+    prints = [*TORCHRUN, "--nproc-per-node=2", "rank.py"]
+    running = begin(folder, job(folder, "healthy", ranks=2, steps=25, step=4) if trains else prints)
     wait_for(lambda: any(file.read_bytes().endswith(b"\n") for file in folder.glob("runs/*/run.jsonl")), PATIENCE_S)
     if moment.to == "rank":
         pid = ranks_of(folder, 2, PATIENCE_S)[1]

@@ -152,8 +152,8 @@ def test_a_rank_is_started_again_where_the_folder_of_the_plugin_has_gone(tmp_pat
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("moment", random_moments(12, seed=3), ids=str)
-def test_no_signal_at_any_moment_leaves_an_orphan(tmp_path: Path, moment: Moment) -> None:
+@pytest.mark.parametrize(("number", "moment"), [*enumerate(random_moments(12, seed=3))], ids=str)
+def test_no_signal_at_any_moment_leaves_an_orphan(tmp_path: Path, number: int, moment: Moment) -> None:
     """At a random moment: while torchrun imports, while the ranks start, while they train. SIGSTOP is followed by
     SIGCONT, as in a preemption. `benchmarks/run_signals.py` has more moments."""
-    assert broken(tmp_path, moment) == []
+    assert broken(tmp_path, moment, trains=number % 3 == 0) == []
