@@ -216,12 +216,15 @@ def test_a_sparse_terabyte_is_read_in_no_time(tmp_path: Path) -> None:
         f.seek(1 << 40)
         f.write(b"after\n")
     (container,) = collect([str(log)]).containers
+    count = 0
     for source, stream in open_sources(container):
+        count += 1
         data = stream.read(1 << 20)
         assert data.startswith(b"before\n\0") and data.endswith(b"\0after\n") and source.kind == "console"
         with pytest.raises(Incomplete, match="holes of a sparse file") as error:
             stream.read(1)
         assert error.value.lost + len(data) == (1 << 40) + 6
+    assert count == 1
 
 
 def test_a_deep_tree_needs_no_recursion(tmp_path: Path) -> None:

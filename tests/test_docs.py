@@ -35,7 +35,8 @@ def mentioned_commands() -> list[tuple[str, list[str]]]:
 
 
 def test_commands_in_the_documents_exist() -> None:
-    for document, arguments in mentioned_commands():
+    assert (mentioned := [*mentioned_commands()])
+    for document, arguments in mentioned:
         path = "postmortem"
         while arguments and hasattr(ALL[path], "list_commands"):
             name = arguments.pop(0)
@@ -65,9 +66,10 @@ def test_every_exit_code_is_in_the_overview() -> None:
 
 
 def test_links_lead_to_files() -> None:
-    for document in DOCUMENTS:
-        for target in re.findall(r"\]\(([^)#]+)", document.read_text()):
-            assert target.startswith("http") or (document.parent / target).exists(), (document, target)
+    links = [(page, target) for page in DOCUMENTS for target in re.findall(r"\]\(([^)#]+)", page.read_text())]
+    assert links
+    for document, target in links:
+        assert target.startswith("http") or (document.parent / target).exists(), (document, target)
 
 
 def test_the_verdict_in_the_readme_is_todays(tmp_path: Path) -> None:
@@ -95,7 +97,8 @@ def test_the_generated_pages_are_up_to_date() -> None:
 
 def test_the_pages_have_every_command_and_option() -> None:
     page, man = reference.cli_page(), reference.man_page().replace("\\-", "-")
-    for command, context in reference.commands()[1:]:
+    assert (commands := reference.commands()[1:])
+    for command, context in commands:
         assert f"`{context.command_path}`" in page and f'.SS "{context.command_path}"' in man
         for option in (option for p in command.params if p.param_type_name == "option" for option in p.opts):
             assert option in page and option in man, (context.command_path, option)

@@ -90,9 +90,10 @@ def test_question_pages_name_patterns_and_samples(page: Path) -> None:
 def test_every_marker_names_something() -> None:
     incidents = {s.folder.name for s in script("pattern_catalogue").samples(LIBRARY)}
     known = {s.id for s in SCENARIOS} | set(LIBRARY.patterns) | incidents
-    for page in QUESTIONS:
-        for words in re.findall(r"<!-- samples: (.+?) -->", page.read_text()):
-            assert set(words.split()) <= known, (page.name, words)
+    markers = [(page, words) for page in QUESTIONS for words in re.findall("<!-- samples: (.+?) -->", page.read_text())]
+    assert markers
+    for page, words in markers:
+        assert set(words.split()) <= known, (page.name, words)
 
 
 def shape(text: str) -> str:

@@ -28,6 +28,7 @@ FILES += ["input/heads", "input/paths", "input/formats", "fleet/diff/settings"]
 
 
 def test_each_sample_matches_its_form() -> None:
+    assert len(FILES) > 4
     for file in FILES:
         for name, row in forms.rows(file).items():
             samples = row.get("sample", [])
@@ -37,11 +38,11 @@ def test_each_sample_matches_its_form() -> None:
 
 
 def test_each_prefix_is_removed_from_its_sample() -> None:
-    for name, row in forms.rows("formats/envelopes").items():
-        if "prefix" in row and name != "quote":
-            samples = [row["sample"]] if isinstance(row["sample"], str) else row["sample"]
-            for sample in samples:
-                assert len(peel(sample).body) < len(sample), f"{name}: {sample}"
+    rows = {n: row for n, row in forms.rows("formats/envelopes").items() if "prefix" in row and n != "quote"}
+    assert rows
+    for name, row in rows.items():
+        for sample in [row["sample"]] if isinstance(row["sample"], str) else row["sample"]:
+            assert len(peel(sample).body) < len(sample), f"{name}: {sample}"
 
 
 UNIFORM, CERTAIN, LINES = table("forms").values()
@@ -92,11 +93,14 @@ def test_a_line_of_zeros_has_its_numbers_where_others_have_them() -> None:
 
 
 def test_every_use_of_a_form_names_one_that_exists() -> None:
+    used = 0
     for path in (*PACKAGE.glob("[fb]*/*.py"), *PACKAGE.glob("diagnose/**/*.py")):
         text = path.read_text()
         file = re.search(r'_REGEXES = .*forms\.regexes\("([\w/]+)"\)', text)
         for name in re.findall(r'_REGEXES\["([\w-]+)"\]', text):
             assert file and name in forms.rows(file[1]), f"{path.name}: {name}"
+            used += 1
+    assert used
 
 
 SOURCE = r"(?P<name>step) (?P<n>\d+)"

@@ -170,6 +170,7 @@ def hostile(words: tuple[str, ...]) -> dict[str, str]:
 
 def test_no_log_text_becomes_markup() -> None:
     plain = hostile(tuple(f"word{n}" for n in range(len(PAYLOADS))))
+    assert plain
     for name, page in hostile(tuple(PAYLOADS)).items():
         tags = Counter(re.findall(r"<(script|img|iframe|svg|style|object|form|input)\b", page))
         assert tags == Counter(re.findall(r"<(script|img|iframe|svg|style|object|form|input)\b", plain[name]))

@@ -44,6 +44,7 @@ def test_a_site_without_resolutions_and_with_two_changes_little() -> None:
 @given(st.dictionaries(st.sampled_from([c.id for c in BY_ID["hang"].causes]), st.integers(0, 10**6)))
 def test_the_effect_of_a_site_is_bounded_and_stated(counts: dict[str, int]) -> None:
     plain = {w.cause.id: w.score for w in weigh.weighed(BY_ID["hang"], NOTHING)}
+    assert plain
     for w in weigh.weighed(BY_ID["hang"], NOTHING, counts):
         effect = (w.score or 0) - (plain[w.cause.id] or 0)
         signs = [sign for sign, _ in (*w.for_, *w.against) if sign.fact == "site"]

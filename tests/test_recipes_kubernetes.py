@@ -21,7 +21,8 @@ ENUMS = {name: {*words} for name, words in table("recipes_kubernetes")["enums"].
 def test_published_schemas_accept_the_manifests() -> None:
     import kubernetes_validate
 
-    for path, document in manifests():
+    assert (found := [*manifests()])
+    for path, document in found:
         misspelt = {**document, "spec": {**document["spec"], "replica": 1}}
         for version in ("1.29", "1.37"):
             assert kubernetes_validate.validate(document, version, strict=True) == version, path

@@ -276,10 +276,10 @@ def test_rows_use_the_closed_vocabularies_and_ranges() -> None:
 
 
 def test_hints_of_the_library_lead_to_scenarios_that_show_the_pattern() -> None:
-    for pattern in load().patterns.values():
-        if pattern.replay:
-            row = BY_ID[pattern.replay]
-            assert pattern.id == row.pattern or pattern.id in row.proves, f"{pattern.id}: {row.id} shows {row.pattern}"
+    assert (hinted := [pattern for pattern in load().patterns.values() if pattern.replay])
+    for pattern in hinted:
+        row = BY_ID[pattern.replay]
+        assert pattern.id == row.pattern or pattern.id in row.proves, f"{pattern.id}: {row.id} shows {row.pattern}"
 
 
 def _place(folder: Path, wants: Wants = Wants()) -> Place:
@@ -344,7 +344,8 @@ def test_place_without_root_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_sample_has_the_command_that_makes_it_again() -> None:
-    for readme in sorted(SAMPLES.glob("*/README.md")):
+    assert (readmes := sorted(SAMPLES.glob("*/README.md")))
+    for readme in readmes:
         commands = [line for line in readme.read_text().splitlines() if line.startswith("    ")]
         if (job := readme.parent / "job").is_dir():  # a run of another launcher: its scripts are beside it
             assert len(commands) == 1

@@ -25,6 +25,7 @@ INCIDENTS = sorted(p.parent for p in SAMPLES.glob("*/truth.json"))
 @pytest.mark.parametrize("third", range(3))
 def test_a_missing_file_never_makes_an_innocent_rank_guilty(third: int, take: int, tmp_path: Path) -> None:
     """Remove any one file: the verdict may weaken, but no innocent rank is blamed with certainty."""
+    assert len(INCIDENTS) > 6
     for case in INCIDENTS[third :: 3 if take > 1 else 6]:
         truth = json.loads((case / "truth.json").read_text())
         files = sorted(p for p in (case / "logs").rglob("*") if p.is_file() and p.stat().st_size)
@@ -84,6 +85,7 @@ FAILURES = sorted(
 
 @pytest.mark.parametrize("third", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
 def test_a_verdict_on_the_terminal_holds_no_event(third: int) -> None:
+    assert len(FAILURES) > 3
     for sample in FAILURES[third::3]:
         for width, prefix in (
             (80, ""),

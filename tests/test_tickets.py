@@ -407,6 +407,7 @@ def test_a_real_redmine_has_one_page_and_one_comment_after_two_runs(
 @pytest.mark.slow
 @needs("puma")
 def test_a_real_redmine_shows_log_text_as_text(redmine: Redmine) -> None:
+    assert redmine.rendered
     for html in redmine.rendered:
         assert set(re.findall(r"<(/?\w+)", html)) == {"pre", "/pre", "p", "/p"}, html
         assert "@admin #1 {{toc}} **b** *b*" in html

@@ -200,6 +200,7 @@ def test_the_documentation_names_every_confidence_strength_and_rule() -> None:
 
 def test_the_documentation_states_of_each_confidence_what_the_code_states() -> None:
     text = (ROOT / "docs" / "confidence.md").read_text()
-    for word in get_args(Confidence):
+    assert (words := get_args(Confidence))
+    for word in words:
         (stated,) = re.findall(rf"^{word} +(.+)$", confidence.__doc__ or "", re.MULTILINE)
         assert f"| `{word}` | {stated} |" in text
