@@ -216,3 +216,11 @@ def test_three_attempts_of_which_two_failed_alike() -> None:
     assert "  attempts attempt 0, 13:14:15 to 13:14:22: Rank 0 raised RuntimeError" in shown
     last = "| 2 | 13:14:32 | 13:14:41 | The same as attempt 0. (Python exception) | exit code 1 |"
     assert last in render_markdown(incident)
+
+
+@pytest.mark.parametrize(("after", "attempts"), [(0.9, [None, None]), (1.1, [0, 1])])
+def test_a_part_of_a_rotated_log_is_another_run_if_it_begins_later(after: float, attempts: list[int | None]) -> None:
+    """A line may be written a second late; a run that somebody started again begins after the end of the other."""
+    raised = event(file="train.log.1", kind="exception", at=NOON, raw_time="x", frames=[["train.py", 3, "<module>"]])
+    again = event(file="train.log", kind="worked", at=NOON + after, raw_time="x", by="count")
+    assert [e.attempt for e in infer([raised, again], library())] == attempts

@@ -224,6 +224,17 @@ def test_members_that_print_their_number_are_ranks_where_there_is_one_for_each()
         assert known(*events).pids == found
 
 
+@pytest.mark.parametrize("names, ranks", [
+    (("train-master-0", "train-worker-0", "train-worker-1"), [0, 1, 2]),
+    (("train-master-1", "train-worker-0", "train-worker-1"), []),  # no master of one PyTorchJob
+    (("train-worker-0", "train-worker-1"), []),  # pods, which may have several ranks each
+    (("worker 0", "worker 1"), [0, 1]),  # processes of one log
+])  # fmt: skip
+def test_workers_are_counted_behind_the_master_of_a_pytorchjob(names: tuple[str, ...], ranks: list[int]) -> None:
+    found = numbering.of_names({name: Counter() for name in names}, None)
+    assert [found[name] for name in names if name in found] == ranks
+
+
 def test_local_ranks_of_a_prefix_are_ranks_where_there_are_as_many() -> None:
     def local(n: int, host: str = "h") -> Event:
         return event(kind="line", line=n + 1, host=host, fields={"local_rank": n})

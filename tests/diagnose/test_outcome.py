@@ -76,6 +76,15 @@ def test_attempt_after_a_line_is_its_writers_in_the_same_log() -> None:
     assert [x.where.line for x in liveness.after(case(*signs), e, 1)] == [6, 7]
 
 
+@pytest.mark.parametrize(("line", "follows", "works"), [(7, False, False), (8, False, True), (7, True, True)])
+def test_a_bar_that_is_drawn_once_more_below_a_traceback_is_no_work(line: int, follows: bool, works: bool) -> None:
+    """tqdm draws it when the process leaves: at most six lines below, and nothing of the job comes after it."""
+    raised = event(kind="exception", line=1, frames=[["train.py", 3, "<module>"]])
+    bar = worked(line)._replace(text=" 37%|###7      | 370/1000 [00:07<00:12, 50.1it/s]")
+    more = [event(kind="line", line=line + 1)] if follows else []
+    assert bool([*liveness.after(case(raised, bar, *more), raised, None)]) == works
+
+
 def test_all_are_done_where_every_rank_or_every_console_stated_final_message() -> None:
     consoles = [at_line(1, file="a"), at_line(1, file="b")]
     assert liveness.all_done(case(final_line(0), ranks=(0,)))
