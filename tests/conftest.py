@@ -89,7 +89,8 @@ def pythons() -> dict[str, str]:
     """Return the Pythons that can make environments here: {"3.11": "/usr/bin/python3.11"}."""
     known = {f"{sys.version_info[0]}.{sys.version_info[1]}": sys.executable}
     for minor in range(11, 16):
-        found = shutil.which(f"python3.{minor}")
+        kept = sorted(Path("~/.pyenv/versions").expanduser().glob(f"3.{minor}.*/bin/python"))
+        found = str(kept[-1]) if kept else shutil.which(f"python3.{minor}")
         if found and _runs(found, "-c", "import venv, ensurepip"):  # a shim of pyenv may lead nowhere
             known.setdefault(f"3.{minor}", found)
     return known
