@@ -185,7 +185,7 @@ export class Picture {
     const taken = [];
     const begins = (k) => k === 0 || k === part.length - 1 || part[k].host !== part[k - 1].host; // not every eighth rank
     for (const { row, k, worth } of named) {
-      const y = Math.max(body + (k + 0.5) * step, body + 6);
+      const y = Math.min(Math.max(body + (k + 0.5) * step, body + 6), body + part.length * step - 6);
       if (worth > 1) {
         context.strokeStyle = worth === 3 ? colours.link : colours.cause;
         context.lineWidth = 1;
@@ -193,7 +193,7 @@ export class Picture {
       }
       if ((worth === 1 && !begins(k)) || taken.some((other) => Math.abs(other - y) < 13)) continue;
       taken.push(y);
-      this.label(`${worth === 2 ? `${GLYPHS.cause} ` : ""}${name(row)}`, worth === 2 ? 4 : 16, y, worth === 3 ? colours.link : worth === 2 ? colours.cause : colours.quiet, area.from - 24);
+      this.label(`${worth === 2 ? `${GLYPHS.cause} ` : ""}${name(row)}`, worth === 2 ? 4 : 16, y, worth === 3 ? colours.link : worth === 2 ? colours.cause : colours.quiet, area.from - (worth === 2 ? 12 : 24));
     }
     for (const i of [decisive, chosen]) { // two events that must not drown in pixels
       const k = i < 0 ? -1 : part.findIndex((row) => row.from <= events.lane[i] && events.lane[i] < row.to);
