@@ -167,7 +167,7 @@ def test_logs_of_a_job_that_is_gone_lead_to_analyze(tmp_path: Path, job: str) ->
         assert process.stderr
         first = process.stderr.readline()
     assert (
-        first.startswith("The job moves: ")
+        first.startswith("The job makes progress; ")
         and "None of its processes is on this host" in first
         and "postmortem analyze" in first
     )

@@ -65,7 +65,7 @@ def announced(case: Case) -> Reached | None:
         if 0 < n < world <= MOST_RANKS:
             absent = sorted(set(range(world)) - came) if len(came) == n else []
             left = f"; {ranks_text(absent)} {'has' if len(absent) == 1 else 'have'} no line" if absent else ""
-            text = f"Start-up never completed: {n} of {world} ranks announced themselves{left}"
+            text = f"Startup never completed: {n} of {world} ranks announced themselves{left}"
             return Reached(text, "rendezvous", tuple(absent), tuple(found))
     return None
 
@@ -168,7 +168,7 @@ def _never_worked(case: Case) -> Reached | None:
     if liveness.is_alive(case) or not launched or not ends:
         return None
     e = max(ends, key=lambda e: (e.at or 0.0, e.line))
-    text = f"Start-up never completed: no rank reports a step; the last line is `{_doing(e)}`"
+    text = f"Startup never completed: no rank reports a step; the last line is `{_doing(e)}`"
     return Reached(text, "rendezvous", (), (e,))
 
 

@@ -218,7 +218,7 @@ def _never_came(m: Meeting) -> Claim | None:
     if nameless or not 0 < len(m.missing) <= max(1, m.world // 2):
         return None
     came = f"{m.world - len(m.missing)} of {m.world} ranks waited in the store"
-    because = f"{came}; {ranks_text(m.missing)} left no line"
+    because = f"{came}; {ranks_text(m.missing)} {'has' if len(m.missing) == 1 else 'have'} no log line"
     return m.case.claim("rank-never-joined", m.missing, m.complaints, because)
 
 

@@ -178,8 +178,8 @@ class Watch:
         quiet, patience = now - judge.last, judge.patience()
         activity = judge.activity.why if judge.activity else "its ranks work"
         state = {
-            "moving": f"The job moves: the last progress was {span(quiet)} ago.",
-            "quiet": f"The job has been quiet for {span(quiet)}, longer than {span(patience)}; its ranks are examined.",
+            "moving": f"The job makes progress; the last was {span(quiet)} ago.",
+            "quiet": f"The job has been quiet for {span(quiet)}, longer than {span(patience)}; checking its ranks.",
             "alive": f"The job has been quiet for {span(quiet)}, but {activity}.",
             "still": f"The job HANGS: no progress for {span(quiet)}.",
         }[judge.state]
@@ -195,7 +195,7 @@ class Watch:
                 "No rank is on this host.",
             )
         elif self.local.several and not self.local.found:
-            here = "Several jobs are on this host: name one with --job."
+            here = "Several jobs are on this host; name one with --job."
         elif not self.local.found and any(has_error(gist(row.line)) for row in rows):
             again = f"postmortem analyze {shlex.join(self.paths)}"
             here = f"None of its processes is on this host, and the last lines are errors; run: {again}"

@@ -288,9 +288,9 @@ def came_after_timeout(table: Table) -> Claim | None:
     if not came or (len(came) > 1 and not _in_another(table, came)):
         return None
     who, waiting = ranks_text(row.rank for row in came), ranks_text(table.waiting)
-    because = f"{who} entered after {waiting} had timed out, and found the connection closed"
+    because = f"{who} entered the collective after {waiting} had timed out, and found the connection closed"
     if len(came) > 1:
-        because = f"{who} waited in another collective until {waiting} had timed out and closed the connection"
+        because = f"{who} waited in a different collective until {waiting} had timed out and closed the connection"
     ranks, lines = [row.rank for row in came], [e for row in came for e in row.last_lines[:1]]
     proof = [*lines, *(table.proofs[r] for r in (*ranks, *table.waiting))]
     return table.case.claim("rank-never-arrived", ranks, proof, because)
