@@ -65,8 +65,6 @@ def alternatives(document: view.Document) -> list[str]:
 def _alternative(item: dict[str, Any]) -> str:
     name = view.known(item.get("title")) or view.known(item.get("pattern") or item.get("category")).replace("-", " ")
     why, where, ranks = view.known(item.get("why_not")), view.known(item.get("where")), view.numbers(item.get("ranks"))
-    if where and why.startswith(f"{where} "):
-        why = f"it{why.removeprefix(where)}"
     of = "; ".join(filter(None, (text.ranks(ranks) if ranks else "", where if where not in why else "")))
     return f"{name or 'another reading'}{of and f' ({of})'}: {why or 'no reason is recorded'}"
 

@@ -197,4 +197,4 @@ def test_a_request_has_the_way_to_get_the_file() -> None:
         assert item["would_tell"] == "whether the unread part contains a failure"
     assert of_unread(unread(row(reason="an internal error in x.py:3"))) == []
     (window,) = of_unread(unread(row(WINDOW, "no event since noon")))
-    assert window["what"] == "events in the time window" and "--since and --until" in window["how"]
+    assert window["what"] == "events in the time window" and "--since T --until T" in window["how"]
