@@ -72,7 +72,7 @@ def test_ranks_without_an_event_have_one_sentence_and_no_lane() -> None:
     kept = case.timeline["rank"].isin([7, 37, 63])
     few = Case(case.document, case.timeline[kept])
     (note,) = packed(few).notes
-    assert note == "Ranks 0–6, 8–36, 38–62 have no event on this timeline."
+    assert note == "No line of ranks 0–6, 8–36, 38–62 is on this timeline."
     labels = {lane.label for lane in picture(few).lanes if not lane.is_host}
     assert labels == {"rank 7", "rank 37", "rank 63"}
     assert not packed(case).notes

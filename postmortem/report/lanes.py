@@ -268,10 +268,7 @@ def nameless(document: view.Document, rows: Iterable[Row]) -> str:
 def absent(document: view.Document, rows: Iterable[Row]) -> str:
     """Return one sentence on all ranks of the rank table without an event, which have no lane; empty where none is."""
     left = {rank for rank, _ in view.by_rank(document) if rank is not None} - {row.rank for row in rows}
-    if not left:
-        return ""
-    verb = "has" if len(left) == 1 else "have"
-    return f"{text.ranks(sorted(left), view.SPANS)} {verb} no event on this timeline.".capitalize()
+    return f"No line of {text.ranks(sorted(left), view.SPANS)} is on this timeline." if left else ""
 
 
 def _oddness(state: str) -> int:
