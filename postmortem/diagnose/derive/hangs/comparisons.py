@@ -99,7 +99,7 @@ def _different_places(table: Table, places: Mapping[int, Place], proof: Mapping[
     if len(groups) < 2:
         return None
     odd, majority = _odd(places, groups)
-    if len(odd) == 1 and proof[odd[0]].fields.get("subgroup"):
+    if odd and all(proof[r].fields.get("subgroup") for r in odd):
         odd = []  # it waits alone in a group that its call names: a partner in that group went elsewhere
     waited = "; ".join(
         f"{ranks_text(ranks)} waited in {call} ({code})" for (call, code), ranks in sorted(groups.items())
