@@ -50,6 +50,7 @@ def debian(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     config = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True).stdout
     # folders of wheels and the certificates of a proxy, which are files of this machine
     named = re.findall(r"/[\w.+-]+(?:/[\w.+-]+)+", " ".join([config, *CONFIGS, *of_pip().values()]))
+    named = [path.removesuffix("/simple") for path in named]  # an index on disk has its files beside its pages
     shared = [path for path in dict.fromkeys([*named, "/etc/resolv.conf"]) if Path(path).exists()]
     mounts = ["mount -t proc proc {root}/proc", "mount --rbind /dev {root}/dev", "mount --rbind /sys {root}/sys"]
     for path in shared:
