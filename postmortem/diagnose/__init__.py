@@ -191,6 +191,7 @@ def _begun_anew(failing: Sequence[Solution], last: Solution) -> bool:
     before = [s for s in failing if s is not last]
     stopped = all(s.root is not None and s.root.pattern.category == "external-signal" for s in before)
     silent = last.outcome == "undetermined" and last.root is None and not outcome.failed(last.case, last.claims)
+    silent = silent and last.reached is not None  # a start that shows no job yet is no verdict
     return silent and bool(before) and (stopped or _started_by_hand(before, last))
 
 
