@@ -172,8 +172,9 @@ def _link(o: Seen) -> Iterator[Parts]:
 
 
 def _logs(o: Seen) -> Iterator[Parts]:
-    """Logs of ranks without a line, where others have lines."""
-    ranks = o.case.registry.ranks
+    """Logs of ranks without a line, where others have lines; a gap in the numbers of half of them is a rank, too."""
+    known = o.case.registry.ranks
+    ranks = range(highest) if len(known) > 1 and (highest := max(known) + 1) <= 2 * len(known) else known
     silent = [r for r in ranks if r not in o.case.by_rank]
     if 0 < len(silent) < len(ranks):
         yield {"who": ranks_text(silent)}
