@@ -100,7 +100,7 @@ def _different_places(table: Table, places: Mapping[int, Place], proof: Mapping[
         return None
     odd, majority = _odd(places, groups)
     if odd and all(proof[r].fields.get("subgroup") for r in odd):
-        odd = []  # it waits alone in a group that its call names: a partner in that group went elsewhere
+        odd = []  # they wait in groups that their calls name: a partner in each went elsewhere
     waited = "; ".join(
         f"{ranks_text(ranks)} waited in {call} ({code})" for (call, code), ranks in sorted(groups.items())
     )
