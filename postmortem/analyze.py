@@ -200,13 +200,15 @@ def _preload() -> None:
 def _timeline(
     events: list[Event], sources: list[Source], ledger: Ledger, options: Options
 ) -> tuple[Timeline, list[Source], Ledger]:
-    """Align the events. An internal error costs this step: it becomes a loss in the ledger, shown everywhere."""
+    """Separate the jobs, and align the events. An internal error costs this step: it becomes a loss in the ledger,
+    shown everywhere."""
     load_pandas()
     from postmortem.align import Timeline, align, hosts
+    from postmortem.runs import folders
 
     try:
         events, sources = hosts.stated(events, sources)
-        timeline = align(events)
+        timeline = align(events, folders.split(events, sources))
     except Exception as error:
         timeline = Timeline.of([e for e in events if e.kind not in ("sync", "stamp")])
         ledger = _with_loss(ledger, "the alignment of the clocks", error)

@@ -23,6 +23,7 @@ from postmortem.input import sniff
 from postmortem.library import Library, load
 from postmortem.model import Event, Source
 from postmortem.model.details import OF_KIND
+from postmortem.runs import folders
 from postmortem.say.document import write
 
 SYNTHETIC = ROOT / "tests" / "incidents" / "synthetic"
@@ -47,7 +48,7 @@ def of_timeline(timeline: Timeline, sources: Sequence[Source], library: Library 
 
 
 def verdict(sources: Sequence[Source], events: Sequence[Event], library: Library | None = None) -> Verdict:
-    return of_timeline(align(events), sources, library)
+    return of_timeline(align(events, folders.split(events, sources)), sources, library)
 
 
 @pytest.mark.parametrize("case", CHOSEN)
@@ -63,8 +64,9 @@ def test_neither_order_nor_names_decide(case: Path) -> None:
     assert verdict(rng.sample(sources, len(sources)), [e for f in order for e in files[f]]) == expected, "files"
     names = rng.sample(sorted(load().patterns), len(load().patterns))
     assert verdict(sources, events, Library({n: load()[n] for n in names}, load().digest)) == expected, "library"
-    timeline = align(events)
+    timeline = align(events, folders.split(events, sources))
     shuffled = Timeline.of(rng.sample(timeline.events, len(timeline.events)), timeline.clocks, timeline.corrections)
+    shuffled = replace(shuffled, jobs=timeline.jobs)
     assert of_timeline(shuffled, sources) == expected, "events"
     new = renamed(s.path for s in sources)
     moved_files = sorted((replace(s, path=new[s.path]) for s in sources), key=lambda s: s.path)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 import numpy as np
@@ -22,7 +22,7 @@ import pandas as pd
 from postmortem.align import kernel, place
 from postmortem.align.estimate import Estimates, Row, estimate
 from postmortem.align.kernel import Bridge
-from postmortem.align.owners import ClockId, Owners
+from postmortem.align.owners import NO_JOBS, ClockId, Jobs, Owners
 from postmortem.align.place import IN_ORDER, Correction, Line, Moment, Pieces
 from postmortem.align.solve import Array
 from postmortem.align.years import YEARLESS_END, note_on, with_years
@@ -42,6 +42,7 @@ class Timeline:
     extras: Extras
     clocks: tuple[Clock, ...] = ()
     corrections: tuple[Correction | None, ...] = ()  # of the clocks; None: the offset does not change or is not known
+    jobs: Jobs = field(default_factory=dict)  # where the events are of several
 
     @classmethod
     def of(
@@ -82,10 +83,10 @@ class Timeline:
         return tuple(_at(c, moment, k) for c, k in zip_longest(self.clocks, self.corrections))
 
 
-def align(events: Sequence[Event]) -> Timeline:
-    """Put all events on one clock."""
+def align(events: Sequence[Event], jobs: Jobs = NO_JOBS) -> Timeline:
+    """Put all events on one clock. Lines of two of these `jobs` are never the same moment."""
     dated = with_years(events)
-    owners = Owners(dated)
+    owners = Owners(dated, jobs)
     estimates = estimate(dated, owners)
     members = owners.grouped(dated)
     shown = [e for e in dated if e.kind != "sync"]
@@ -104,7 +105,7 @@ def align(events: Sequence[Event]) -> Timeline:
         if after is not before:
             inferred[after.where.source].append(after.time or 0.0)
     known = tuple(_with_years(c, inferred) for c, _ in table), tuple(k for _, k in table)
-    return Timeline(rows.take(_display_order(rows)), extras, *known)
+    return Timeline(rows.take(_display_order(rows)), extras, *known, jobs)
 
 
 def _last_time(rows: pd.DataFrame) -> float | None:

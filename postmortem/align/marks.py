@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from postmortem.align.owners import ClockId, Owners, runs, without_copies
+from postmortem.align.owners import ClockId, Owners, without_copies
 from postmortem.align.solve import Array, Marks, group_median, together
 from postmortem.model import Event
 
@@ -31,11 +31,11 @@ WORDS = ("epoch", "step", "iter", "iteration", "batch", "update", "global_step")
 
 @dataclass(frozen=True)
 class Keys:
-    """The identity of a line of two writers: each form's number and columns that name a moment, each source's run."""
+    """The identity of a line of two writers: each form's number and columns that name a moment, each source's job."""
 
     columns: Mapping[str, tuple[int, ...]]
     numbers: Mapping[str, int]
-    run_of: Mapping[str, int]
+    job_of: Mapping[str, int]
 
 
 @dataclass
@@ -79,9 +79,8 @@ def read(events: Iterable[Event], owners: Owners) -> Readings | None:
     found = {form: _key_columns(form, members) for form, members in sorted(by_form.items())}
     columns = {form: chosen for form, chosen in found.items() if chosen is not None}
     usable = [e for e in marked if e.fields["family"] in columns]
-    run_of = runs(usable)
-    usable = without_copies(usable, run_of)
-    keys = Keys(columns, {form: i for i, form in enumerate(columns)}, run_of)
+    usable = without_copies(usable, owners.job_of)
+    keys = Keys(columns, {form: i for i, form in enumerate(columns)}, owners.job_of)
     by_clock = owners.grouped(usable)
     if _split_unnamed(by_clock, owners, keys):
         by_clock = owners.grouped(usable)
@@ -141,7 +140,7 @@ def _columns(events: Sequence[Event], clock: Sequence[int], keys: Keys) -> _Colu
     writer = []
     for c, e in zip(clock, events, strict=True):
         own = e.where.source if e.rank is None else None
-        key = (c, keys.run_of[e.where.source], e.rank, e.fields.get("local_rank"), own)
+        key = (c, keys.job_of.get(e.where.source, 0), e.rank, e.fields.get("local_rank"), own)
         writer.append(writers.setdefault(key, len(writers)))
     times = np.frombuffer(b"".join([f["times"] for f in fields]), dtype=np.float64)
     sigma = np.array([e.sigma for e in events])
@@ -157,7 +156,7 @@ def _columns(events: Sequence[Event], clock: Sequence[int], keys: Keys) -> _Colu
 
 
 def _hashes(events: Sequence[Event], number: Array, of: Array, keys: Keys) -> Array:
-    """A number for each mark's key. Attempt and run belong to it: a restart counts again from the start."""
+    """A number for each mark's key. Attempt and job belong to it: a restart counts again from the start."""
     fields = [e.fields for e in events]
     values = np.frombuffer(b"".join([f["values"] for f in fields]), dtype=np.uint64)
     width = np.array([f["columns"] for f in fields])[of]
@@ -165,7 +164,9 @@ def _hashes(events: Sequence[Event], number: Array, of: Array, keys: Keys) -> Ar
     seed = (number + 1).astype(np.uint64) * np.uint64(0x9E3779B1)
     attempts = [0 if e.attempt is None else (e.attempt + 1) & 0xFFFFFFFFFFFFFFFF for e in events]
     seed += np.array(attempts, dtype=np.uint64) * np.uint64(0x85EBCA77)
-    seed += np.array([keys.run_of[e.where.source] for e in events], dtype=np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
+    seed += np.array([keys.job_of.get(e.where.source, 0) for e in events], dtype=np.uint64) * np.uint64(
+        0xC2B2AE3D27D4EB4F
+    )
     h = seed[of]
     forms = list(keys.columns.values())
     for columns in set(forms):

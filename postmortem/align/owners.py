@@ -1,31 +1,23 @@
-"""Event -> the clock that stamped it, and the run of the job that it belongs to.
+"""Event -> the clock that stamped it, and the job that it belongs to.
 
 Ranks of one host share its clock; a file's stamps with a zone, without one, and since boot are three readings
 of it that are found separately. The kernel's lines are a reading of their own: `dmesg -T` adds today's boot
 time to seconds since boot, in the zone of whoever ran it. Where the host is not named (one console of a whole
 job), ranks with common lines that lie apart belong to different clocks; `split` numbers them.
-
-    logs/agent.err                 step 10 of rank 1 at 13:32:55
-    logs/previous_run/agent.err    step 10 of rank 1 at 12:58:20   another run: its step 10 is another moment
-
-The same rank prints the same line once in a run; where it is in two folders with two stamps, these folders hold two
-runs. A copy (a tee) has the same stamp. Folders that never disagree are one run, the nearest in time where several do.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import combinations, takewhile
 from typing import NamedTuple
 
 from postmortem.model import ClockKind, Event
 
-SAME = 2.0  # seconds between copies of one line
-SAME_LINE = 0.01  # where one is with a zone and one without: the fraction is the same
+Jobs = Mapping[str | None, Sequence[str]]  # name of a job -> the paths of its sources
+NO_JOBS: Jobs = {}
 LOOKED_AT = 5  # marks from each end
-Unit = tuple[str, str | None]  # top folder, run
 
 
 class ClockId(NamedTuple):
@@ -38,9 +30,11 @@ class ClockId(NamedTuple):
 
 
 class Owners:
-    """The clock of each event; `clocks` has those of the events it was made from."""
+    """The clock of each event; `clocks` has those of the events it was made from, `job_of` the numbers of the jobs
+    of sources, where they are of several."""
 
-    def __init__(self, events: Sequence[Event]) -> None:
+    def __init__(self, events: Sequence[Event], jobs: Jobs = NO_JOBS) -> None:
+        self.job_of = {path: n for n, paths in enumerate(jobs.values()) for path in paths}
         by_source: dict[str, set[str]] = defaultdict(set)
         by_rank: dict[tuple[str | None, int], set[str]] = defaultdict(set)
         self.elsewhere: set[tuple[str, int]] = set()  # folders with files of a rank on an unnamed host
@@ -107,47 +101,22 @@ def is_kernel(e: Event) -> bool:
     return e.clock == "boot" or e.speaker == "kernel"
 
 
-# ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── copies ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def runs(syncs: Sequence[Event]) -> dict[str, int]:
-    """Source -> number of its run. All 0 where nothing separates them."""
-    units = _units(syncs)
-    several = Counter(rank for rank, _ in {(e.rank, units[e.where.source]) for e in syncs})
-    seen: dict[tuple[object, ...], dict[Unit, tuple[str, float]]] = defaultdict(dict)
-    for e in syncs:
-        if e.rank is not None and several[e.rank] > 1:
-            for row, time in _ends(e):
-                seen[e.rank, e.fields["family"], row].setdefault(units[e.where.source], (e.clock, time))
-    apart = _apart(seen.values())
-    if not apart:
-        return dict.fromkeys(units, 0)
-    starts: dict[Unit, float] = defaultdict(lambda: float("inf"))
-    for e in syncs:
-        starts[units[e.where.source]] = min(starts[units[e.where.source]], e.time or 0.0)
-    number: dict[Unit, int] = {}
-    # those that no run fits but their own come first, so that the others have all runs to choose from
-    for unit in sorted(starts, key=lambda u: (u not in apart, starts[u], str(u))):
-        taken = {number[other] for other in apart.get(unit, ()) if other in number}
-        free = [n for n in sorted(set(number.values())) if n not in taken]
-        near = [(abs(starts[o] - starts[unit]), n) for o, n in number.items() if n in free]
-        number[unit] = min(near)[1] if near else max(number.values(), default=-1) + 1
-    return {source: number[unit] for source, unit in units.items()}
-
-
-def without_copies(syncs: Sequence[Event], run_of: dict[str, int]) -> list[Event]:
+def without_copies(syncs: Sequence[Event], job_of: Mapping[str, int]) -> list[Event]:
     """Leave out a launcher's copies of lines in an attempt's file, and number lines in the launcher's log alone."""
     numbers: dict[int, set[int]] = defaultdict(set)
     filed: set[tuple[object, ...]] = set()
     for e in syncs:
         if e.attempt is not None:
-            numbers[run_of[e.where.source]].add(e.attempt)
+            numbers[job_of.get(e.where.source, 0)].add(e.attempt)
             filed.update((e.rank, e.fields["family"], time) for _, time in _ends(e))
     if not numbers:
         return list(syncs)
     out = []
     for e in syncs:
-        if e.attempt is None and (known := numbers.get(run_of[e.where.source])):
+        if e.attempt is None and (known := numbers.get(job_of.get(e.where.source, 0))):
             ends = _ends(e)
             copied = sum((e.rank, e.fields["family"], time) in filed for _, time in ends)
             if e.rank is not None and 2 * copied > len(ends):
@@ -156,15 +125,6 @@ def without_copies(syncs: Sequence[Event], run_of: dict[str, int]) -> list[Event
                 e = e._replace(attempt=next(iter(known)))
         out.append(e)
     return out
-
-
-def _units(syncs: Sequence[Event]) -> dict[str, Unit]:
-    """Source -> the folder below those that all sources share, and the run that its path names."""
-    sources = {e.where.source: e.run for e in syncs}
-    levels = zip(*(source.split("/")[:-1] for source in sources), strict=False)
-    depth = sum(1 for _ in takewhile(lambda names: len(set(names)) == 1, levels))
-    parts = {source: source.split("/")[depth:] for source in sources}
-    return {source: (parts[source][0] if len(parts[source]) > 1 else "", run) for source, run in sources.items()}
 
 
 def _ends(e: Event) -> list[tuple[tuple[int, ...], float]]:
@@ -177,23 +137,3 @@ def rows_of(e: Event, places: Iterable[int]) -> list[tuple[tuple[int, ...], floa
     """The numbers and the stamp of each of these marks of a packed event that it has."""
     values, times, width = e.fields["values"], e.fields["times"], e.fields["columns"]
     return [(tuple(values[i * width : (i + 1) * width]), times[i]) for i in places if i < len(times)]
-
-
-def _apart(seen: Iterable[dict[Unit, tuple[str, float]]]) -> dict[Unit, set[Unit]]:
-    """Units that disagree about the stamp of the same line of the same rank more often than not."""
-    votes: Counter[tuple[Unit, Unit]] = Counter()
-    for first in seen:
-        for a, b in combinations(sorted(first, key=str)[:16], 2):
-            votes[a, b] += -1 if _same(first[a], first[b]) else 1
-    found: dict[Unit, set[Unit]] = defaultdict(set)
-    for (a, b), vote in votes.items():
-        if vote > 0:
-            found[a].add(b)
-            found[b].add(a)
-    return found
-
-
-def _same(a: tuple[str, float], b: tuple[str, float]) -> bool:
-    """Whether two stamps are copies; with and without a zone they may be quarters of an hour apart."""
-    apart = abs(a[1] - b[1])
-    return apart <= SAME if a[0] == b[0] else abs(apart - round(apart / 900) * 900) <= SAME_LINE

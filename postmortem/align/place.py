@@ -31,9 +31,15 @@ UNBOUNDED = 60.0  # sigma of a line behind the last stamp: it is not earlier
 ABOVE = 61.0  # of one above the first stamp: it is not later
 UNSEEN = 0.05  # one standard deviation of a constant delay of a host that no line shows (see docs/clocks.md)
 IN_ORDER = 5.0  # seconds by which stamps of one file may go back (interleaved writers)
+BROAD = 30.0  # sigma from which on a time has no place on the clock
 UNSTAMPED = 0.5  # least sigma of a line without a stamp
 # moments behind the origin, seconds on top, their variances
 Bends = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]
+
+
+def moment(e: Event) -> float | None:
+    """When it was, on the job's clock; None where that is not known to half a minute."""
+    return e.at if e.at_sigma < BROAD else None
 
 
 class Correction(NamedTuple):

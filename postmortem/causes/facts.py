@@ -17,11 +17,11 @@ from typing import NamedTuple
 from postmortem.causes import memory
 from postmortem.causes.seen import Seen
 from postmortem.diagnose.derive.hangs import library_reports
-from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
 from postmortem.model.contract.verdict import Collective
 from postmortem.model.digits import number
+from postmortem.model.grouped import grouped
 from postmortem.system import forms
 
 MOST_TEXT = 200_000  # characters of lines that are searched

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from postmortem.diagnose.case import Case, moment
+from postmortem.align.place import moment
+from postmortem.diagnose.case import Case
 from postmortem.diagnose.wording import DATED, listed, ranks_text
 from postmortem.model import Event
 

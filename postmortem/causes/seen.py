@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from postmortem.causes import moments
-from postmortem.diagnose import endings
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT
-from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.solution import Solution
+from postmortem.formats import endings
+from postmortem.formats.endings import Ending
 from postmortem.model import Event
 from postmortem.model.contract.verdict import Collective
 from postmortem.model.digits import number

@@ -13,14 +13,12 @@ from typing import NamedTuple
 from postmortem.align import Timeline
 from postmortem.align.place import Line, Moment
 from postmortem.diagnose import (
-    attempts,
     choose,
     jobs,
     liveness,
     novelty,
     observe,
     outcome,
-    restarts,
     rules,
     stops,
     topics,
@@ -39,6 +37,7 @@ from postmortem.errors import UsageError
 from postmortem.library import Library
 from postmortem.model import Event, Source
 from postmortem.model.contract.incident import Ledger
+from postmortem.runs import attempts, cuts
 
 ALTERNATIVES = 5
 JOBS = 20  # that an error names
@@ -67,11 +66,11 @@ def diagnose(
     by_path = {s.path: s for s in sources}
     events, files = stable_order(timeline.events, sources)
     solutions = []
-    for name, paths in attempts.split(events, files).items():
-        wanted = set(paths)
+    for name, members in (timeline.jobs or {None: list(by_path)}).items():
+        wanted = set(members)
+        logs = {s.path: s for s in files if s.path in wanted}
         own = [e for e in events if e.where.source in wanted]
-        solved = solve_job(own, {p: by_path[p] for p in paths}, library, name)
-        solutions.append(replace(solved, named=jobs.name(own, paths)))
+        solutions.append(replace(solve_job(own, logs, library, name), named=jobs.name(own, logs)))
     solutions = _with_ids(solutions)
     chosen = _choose(solutions, job)
     if chosen.outcome == "undetermined":
@@ -127,7 +126,7 @@ def _choose(solutions: Sequence[Solution], job: str | None) -> Solution:
 def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: Library, name: str | None) -> Solution:
     """Solve each attempt; the verdict is about the one that ended the job, and a good last one makes it a
     recovery."""
-    events = restarts.infer(events, library)
+    events = cuts.numbered(events, library)
     parts = attempts.separated(events)
     if len(parts) < 2:
         only = solve(events, sources, library, next(iter(parts), None))

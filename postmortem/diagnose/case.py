@@ -10,16 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from postmortem.align.place import moment
 from postmortem.align.years import YEARLESS_END
 from postmortem.diagnose import processes
 from postmortem.diagnose.claims import OTHERS, Claim
-from postmortem.diagnose.endings import Ending
-from postmortem.diagnose.grouped import grouped
-from postmortem.diagnose.processes import Process, moment
+from postmortem.diagnose.processes import Process
 from postmortem.diagnose.who.evidence import Registry
+from postmortem.formats.endings import Ending
 from postmortem.library import Library
 from postmortem.model import Event, Source, Where
 from postmortem.model.digits import whole
+from postmortem.model.grouped import grouped
 from postmortem.system import forms
 
 AT_WORK = ("count", "loss", "answer")  # other kinds of `worked` show that a process was up, or had a result

@@ -19,9 +19,9 @@ from postmortem.diagnose import outcome, topics
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import CATEGORIES, Claim, in_time, merged
 from postmortem.diagnose.explain import declared
-from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.order import before, gap, surely_before
 from postmortem.formats.lineform import shape
+from postmortem.model.grouped import grouped
 from postmortem.model.vocabulary import SEVERITIES
 from postmortem.system import forms
 

@@ -19,10 +19,10 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.derive.hangs import library_reports, recorder, watchdogs
 from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT
 from postmortem.diagnose.derive.hangs.watchdogs import DEFAULT, Group, Wait, seconds
-from postmortem.diagnose.grouped import grouped, usual
 from postmortem.diagnose.solution import Solution
 from postmortem.model.contract import verdict as contract
 from postmortem.model.digits import number
+from postmortem.model.grouped import grouped, usual
 from postmortem.model.vocabulary import OF_THE_GROUP
 from postmortem.system import forms
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from postmortem.diagnose.grouped import only
 from postmortem.formats.jobs import COMMAND, KINDS, ids_of_path
 from postmortem.model import Event
+from postmortem.model.grouped import only
 
 OTHERS = ("scheduler", "slurm", "job-report", "unit-status", "kernel")  # sources that may name other jobs
 

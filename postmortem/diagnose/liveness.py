@@ -14,13 +14,12 @@ import re
 from collections.abc import Iterator
 
 from postmortem.diagnose.case import RANK_LOGS, Case
+from postmortem.formats.endings import of_a_thread as of_a_thread
+from postmortem.formats.endings import uncaught as uncaught
 from postmortem.model import Event
 
 _BAR = re.compile(r"\d%\|.{0,400}(?:it/s|s/it|\?it)")
 NEAR = 6  # lines
-TEXT = "<string>"  # the file of code that was executed from a text
-OUTERMOST = ("<module>", "_run_module_as_main", "_bootstrap")  # of a script, of python -m, of multiprocessing's process
-THREADS = ("_bootstrap_inner", "_feed")  # an exception from here on ends a helper thread, and no process
 
 
 def is_alive(case: Case) -> bool:
@@ -53,21 +52,6 @@ def _redrawn(case: Case, x: Event, e: Event) -> bool:
         return False
     near = x.line - e.end <= NEAR
     return near and not any(other.kind == "line" and other.below(x) for other in case.by_source[x.where.source])
-
-
-def of_a_thread(e: Event) -> bool:
-    """Whether it is an exception that ended a helper thread, and no process."""
-    return "type" in e.fields and any(function in THREADS for _, _, function in e.fields.get("frames", ())[:1])
-
-
-def uncaught(e: Event) -> bool:
-    """Whether an exception surely ended its process: torch's hook printed it, or Python's, which starts at the script's
-    own lines. Code that catches and prints one starts where it is caught, mostly in a function, or at the lines of a
-    text that it had executed; a logger writes a line of its own above it."""
-    if e.fields.get("excepthook") or e.fields.get("logged"):
-        return e.fields.get("excepthook", False)
-    frames = e.fields.get("frames", ())
-    return any(frame[2] in OUTERMOST for frame in frames[:1]) and any(frame[0] != TEXT for frame in frames)
 
 
 def surely_finished(e: Event) -> bool:

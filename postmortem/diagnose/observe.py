@@ -14,11 +14,11 @@ from dataclasses import replace
 from postmortem.diagnose import topics
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, merged
-from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.same import bus_key
 from postmortem.formats.lineform import gist
 from postmortem.model import Event, Pattern
 from postmortem.model.digits import whole
+from postmortem.model.grouped import grouped
 from postmortem.system import forms
 
 LONE = 40  # lines after an exception's decisive line that may still belong to its message

@@ -16,10 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from postmortem.diagnose import endings
-from postmortem.diagnose.endings import Ending
+from postmortem.align.place import moment
 from postmortem.diagnose.who.evidence import Registry, Strength
-from postmortem.diagnose.wording import BROAD
+from postmortem.formats import endings
+from postmortem.formats.endings import Ending
 from postmortem.library import Library
 from postmortem.model import Event
 from postmortem.model.digits import whole
@@ -71,11 +71,6 @@ class Process:
     def ended_at(self) -> float | None:
         report = self.end.reported_by if self.end is not None else None
         return moment(report) if report is not None else None
-
-
-def moment(e: Event) -> float | None:
-    """When it was, on the job's clock; None where that is not known to half a minute."""
-    return e.at if e.at_sigma < BROAD else None
 
 
 def table(by_rank: Mapping[int, Sequence[Event]], words: Words, ends: Mapping[int, Ending], registry: Registry,

@@ -18,11 +18,11 @@ from postmortem.diagnose import liveness
 from postmortem.diagnose.case import RANK_LOGS, Case
 from postmortem.diagnose.derive.hangs.rank_rows import MOST_RANKS
 from postmortem.diagnose.derive.standstill import MONTH_S, QUIET_S, duration
-from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import capital, ranks_text
 from postmortem.formats.lineform import message, shape
 from postmortem.model import Event
 from postmortem.model.digits import number
+from postmortem.model.grouped import grouped
 from postmortem.system import forms
 
 _REGEXES = forms.regexes("diagnose/lines")

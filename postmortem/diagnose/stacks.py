@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.grouped import grouped
 from postmortem.model import Event
 from postmortem.model.contract.incident import LibraryFrame, Stack, StackFrame
+from postmortem.model.grouped import grouped
 from postmortem.system import forms
 
 GROUPS = 32

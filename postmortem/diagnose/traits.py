@@ -14,9 +14,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from postmortem.diagnose import collective, endings, stacks
+from postmortem.diagnose import collective, stacks
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.solution import Solution
+from postmortem.formats import endings
 from postmortem.model import fingerprint
 from postmortem.model.contract.incident import Rank
 from postmortem.model.contract.verdict import Verdict

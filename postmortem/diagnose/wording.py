@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from postmortem.align.place import ABOVE, UNBOUNDED
+from postmortem.align.place import ABOVE, BROAD, UNBOUNDED
 
 # The uncertainty of a time: seconds, one standard deviation
 EXACT = 1.5  # torchrun's failure block has whole seconds, a kernel's clock is joined to a second
-BROAD = 30.0  # from here on a time has no place on the clock
 INHERITED = ABOVE  # no better than the nearest stamp of its file
 DATED = 4e8  # seconds: no log of such a job is older, so a smaller time counts from a boot
 NAMED, RANGES = 6, 4  # ranks, and ranges of ranks, that a sentence names

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+from postmortem.align.place import BROAD
 from postmortem.align.years import YEARLESS_END
 from postmortem.causes import facts, weigh
 from postmortem.causes.facts import Facts
@@ -13,14 +14,14 @@ from postmortem.causes.seen import Seen
 from postmortem.diagnose import Diagnosis, collective, confidence, order, traits
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.solution import Solution
 from postmortem.diagnose.stacks import stacks
 from postmortem.diagnose.who import blame
-from postmortem.diagnose.wording import BROAD, INHERITED, capital, iso, sentence
+from postmortem.diagnose.wording import INHERITED, capital, iso, sentence
 from postmortem.model import Confidence, Event, Source
 from postmortem.model.contract import incident as contract
 from postmortem.model.contract import verdict
+from postmortem.model.grouped import grouped
 from postmortem.model.vocabulary import AT_HAND, CULPRITS, OF_PEERS, PLACES
 from postmortem.privacy import cut
 from postmortem.say import hang, headline, hint, missing, quantities, reasons, tables

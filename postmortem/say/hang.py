@@ -17,11 +17,11 @@ from postmortem.diagnose import collective
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.derive.hangs import library_reports, watchdogs
 from postmortem.diagnose.derive.hangs.watchdogs import DEFAULT
-from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.solution import Solution
 from postmortem.diagnose.wording import capital, ranks_text
 from postmortem.model.contract import quantities as contract
 from postmortem.model.contract import verdict
+from postmortem.model.grouped import grouped
 from postmortem.system import forms
 
 MOST_GROUPS, MOST_ROWS, PARTS = 6, 64, 3

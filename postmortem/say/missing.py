@@ -20,7 +20,6 @@ from postmortem.causes import moments, rows
 from postmortem.causes.facts import Facts
 from postmortem.causes.rows import Sign
 from postmortem.causes.seen import Seen
-from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.same import same_host
 from postmortem.diagnose.unread import NAMED, OUR_OWN, Unread
 from postmortem.diagnose.wording import listed, ranks_text
@@ -28,6 +27,7 @@ from postmortem.model import RunEnd
 from postmortem.model.collected import KERNEL_DMESG, KERNEL_JOURNAL, PREVIOUS, PY_SPY, SACCT, filled, shown
 from postmortem.model.contract.verdict import Missing
 from postmortem.model.digits import whole
+from postmortem.model.grouped import grouped
 from postmortem.model.vocabulary import WINDOW
 from postmortem.system import forms
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from postmortem.diagnose import endings, order
+from postmortem.diagnose import order
 from postmortem.diagnose.choose import tier
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.explain import declared
 from postmortem.diagnose.solution import Solution
 from postmortem.diagnose.wording import capital, listed, ranks_text, sentence
+from postmortem.formats import endings
 from postmortem.formats.lineform import gist
 from postmortem.library.titles import inside
 from postmortem.model import Pattern

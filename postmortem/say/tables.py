@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from postmortem.align import Timeline
+from postmortem.align.place import moment
 from postmortem.diagnose import jobs, liveness
-from postmortem.diagnose.case import Case, moment
+from postmortem.diagnose.case import Case
 from postmortem.diagnose.processes import Process
 from postmortem.diagnose.solution import Solution
 from postmortem.diagnose.who import blame

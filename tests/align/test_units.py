@@ -106,7 +106,7 @@ def test_with_one_neighbour_it_is_known_badly_and_with_none_not_at_all() -> None
     assert at(10.0, None, lines=(1, None))[1] == (None, 0.0)
 
 
-# ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── copies ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def marks(file: str, *times: float, rank: int | None = 0, clock: Any = "naive", **more: Any) -> Event:
@@ -114,40 +114,14 @@ def marks(file: str, *times: float, rank: int | None = 0, clock: Any = "naive", 
     return event(file=file, kind="sync", rank=rank, time=times[0], clock=clock, fields=fields, **more)
 
 
-def test_the_same_line_at_two_times_is_two_runs_the_earlier_first() -> None:
-    found = owners.runs([marks("x/now/a.err", 500.0, 510.0), marks("x/before/a.err", 100.0, 110.0)])
-    assert found == {"x/now/a.err": 1, "x/before/a.err": 0}
-
-
-def test_a_copy_or_another_rank_is_the_same_run() -> None:
-    tee = [marks("x/a/1.log", 500.0, 510.0), marks("x/b/2.log", 501.9, 511.9)]
-    assert set(owners.runs(tee).values()) == {0}
-    other = [marks("x/a/1.log", 500.0), marks("x/b/2.log", 100.0, rank=1)]
-    assert set(owners.runs(other).values()) == {0}
-    late = [marks("x/a/1.log", 500.0, 510.0), marks("x/b/2.log", 502.1, 512.1)]
-    assert set(owners.runs(late).values()) == {0, 1}
-
-
-def test_a_zone_is_quarters_of_an_hour() -> None:
-    for apart, several in ((3600.0, False), (900.005, False), (3610.0, True)):
-        both = [marks("x/a/1.log", 5000.0), marks("x/b/2.log", 5000.0 + apart, clock="absolute")]
-        assert (len(set(owners.runs(both).values())) > 1) is several
-
-
-def test_a_folder_that_disagrees_with_no_other_belongs_to_the_nearest_run() -> None:
-    third = marks("x/c/3.log", 490.0, rank=5)
-    both = [marks("x/a/1.log", 500.0), marks("x/b/2.log", 100.0)]
-    assert owners.runs([*both, third])["x/c/3.log"] == owners.runs(both)["x/a/1.log"]
-
-
 def test_a_launchers_copy_of_an_attempts_file_is_left_out() -> None:
     filed = marks("run/0/a.log", 1.0, 2.0, 3.0, attempt=4)
     copy, own = marks("agent.err", 1.0, 2.0, 9.0), marks("agent.err", 7.0, 8.0, 9.0)
-    run_of = {"run/0/a.log": 0, "agent.err": 0}
-    assert owners.without_copies([filed, copy, own], run_of) == [filed, own._replace(attempt=4)]
-    assert owners.without_copies([copy, own], run_of) == [copy, own]
+    job_of = {"run/0/a.log": 0, "agent.err": 0}
+    assert owners.without_copies([filed, copy, own], job_of) == [filed, own._replace(attempt=4)]
+    assert owners.without_copies([copy, own], job_of) == [copy, own]
     second = marks("run/1/a.log", 20.0, attempt=5)
-    assert owners.without_copies([filed, second, own], run_of | {"run/1/a.log": 0})[-1] == own
+    assert owners.without_copies([filed, second, own], job_of | {"run/1/a.log": 0})[-1] == own
 
 
 # ── owners ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from postmortem.diagnose import endings, liveness, order, topics
+from postmortem.diagnose import liveness, order, topics
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
-from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.wording import ranks_text
+from postmortem.formats import endings
+from postmortem.formats.endings import Ending
 from postmortem.formats.lineform import message
 from postmortem.model import Event
 from postmortem.model.details import Details

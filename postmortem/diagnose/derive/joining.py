@@ -15,9 +15,9 @@ from itertools import islice
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import MOST_RANKS
-from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
+from postmortem.model.grouped import grouped
 from postmortem.system import forms
 
 ALIVE = ("line", "identity", "progress", "exception")

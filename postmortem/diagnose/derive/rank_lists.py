@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import odd_one_out
-from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
 from postmortem.model.details import Row
 from postmortem.model.digits import whole
+from postmortem.model.grouped import grouped
 from postmortem.system import forms
 
 MOST_CHARACTERS = 600  # characters of a message

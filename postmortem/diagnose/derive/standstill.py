@@ -12,10 +12,10 @@ from collections.abc import Collection, Sequence
 
 from postmortem.diagnose.case import RANK_LOGS, Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import ranks_text
 from postmortem.formats.lineform import message, shape
 from postmortem.model import Event
+from postmortem.model.grouped import grouped
 
 QUIET_S = 1800.0  # an evaluation or a checkpoint can take many minutes
 STEPS = 20  # and as many steps must fit into the silence

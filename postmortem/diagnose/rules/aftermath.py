@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.library import regexes
+from postmortem.model.grouped import grouped
 from postmortem.model.vocabulary import LOUD
 from postmortem.system import forms
 

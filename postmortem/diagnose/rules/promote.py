@@ -10,12 +10,12 @@ from postmortem.diagnose import liveness, topics
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import log_ends
-from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.order import WHOLE_S, relation
 from postmortem.diagnose.rules.foreign import is_program
 from postmortem.formats.lineform import gist
 from postmortem.library import regexes
 from postmortem.model import Event
+from postmortem.model.grouped import grouped
 from postmortem.model.vocabulary import LOUD
 from postmortem.privacy import cut
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from postmortem.diagnose import topics
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import rank_lists
-from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.wording import ranks_text
+from postmortem.model.grouped import grouped
 from postmortem.privacy import cut
 from postmortem.system import forms
 

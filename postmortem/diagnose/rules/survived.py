@@ -6,14 +6,15 @@ import math
 import re
 from collections.abc import Iterator
 
-from postmortem.diagnose import endings, liveness
+from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
-from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.who.evidence import Strength
+from postmortem.formats import endings
 from postmortem.model import Event
 from postmortem.model.digits import number
+from postmortem.model.grouped import grouped
 from postmortem.privacy import cut
 from postmortem.system import forms
 

@@ -10,8 +10,8 @@ from typing import get_args
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import HEIGHT, Claim
-from postmortem.diagnose.grouped import grouped
 from postmortem.model import Role
+from postmortem.model.grouped import grouped
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import exits
 from postmortem.diagnose.derive.hangs.rank_rows import odd_one_out
-from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.who import elimination
 from postmortem.diagnose.wording import listed, ranks_text
 from postmortem.formats.lineform import gist
 from postmortem.model.digits import number
+from postmortem.model.grouped import grouped
 from postmortem.model.vocabulary import OF_PEERS, OF_THE_GROUP
 
 MOST_GPUS = 16  # on one host

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from postmortem.align.place import Line, Moment, refilled
-from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.who.evidence import Registry
 from postmortem.formats.lineform import gist
 from postmortem.model import Event, Source
+from postmortem.model.grouped import grouped
 
 Group = list[Event]
 

@@ -12,18 +12,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import cycle, repeat
 from typing import NamedTuple
 
-from postmortem.diagnose import endings, liveness
+from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case, moment
-from postmortem.diagnose.endings import Ending
-from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.same import same_host
 from postmortem.diagnose.who.evidence import Evidence, Registry, Strength, Subject
 from postmortem.diagnose.who.ways import MOST_RANKS, build, lost
 from postmortem.diagnose.wording import ranks_text
+from postmortem.formats import endings
+from postmortem.formats.endings import Ending
 from postmortem.formats.lineform import gist
 from postmortem.library import Library
 from postmortem.model import Event, Source, Where
 from postmortem.model.digits import number
+from postmortem.model.grouped import grouped
 
 Place = tuple[str, int | None]  # file and line
 Ranks = tuple[int, ...]

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Literal, NamedTuple
 
-from postmortem.diagnose.grouped import only
 from postmortem.diagnose.same import same_host
 from postmortem.model import Event, Where
+from postmortem.model.grouped import only
 
 _AGENT_PID = re.compile(r"elastic/|torch\.distributed\.(?:elastic|run)|torch/distributed/run\.py")
 Kind = Literal["file", "pid", "local", "console", "gpu", "writer", "line", "rank"]

@@ -11,7 +11,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
-from postmortem.diagnose.grouped import usual
 from postmortem.diagnose.same import bus_key, stem
 from postmortem.diagnose.who import numbering
 from postmortem.diagnose.who.evidence import Evidence, Kind, Registry, Strength, Subject
@@ -19,6 +18,7 @@ from postmortem.diagnose.who.numbering import votes_of
 from postmortem.library import Library
 from postmortem.model import Event, Source
 from postmortem.model.digits import number
+from postmortem.model.grouped import usual
 from postmortem.model.vocabulary import OF_PEERS
 
 _RAY_PID = re.compile(r"worker-[0-9a-f]+-\w+-(\d+)\.(?:out|err)$")

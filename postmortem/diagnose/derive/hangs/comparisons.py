@@ -17,11 +17,11 @@ from postmortem.diagnose.derive.hangs.rank_rows import (
     last_seen,
     odd_one_out,
 )
-from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.order import WHOLE_S, gap
 from postmortem.diagnose.wording import capital, listed, ranks_text
 from postmortem.formats.lineform import message, shape
 from postmortem.model import Event
+from postmortem.model.grouped import grouped
 from postmortem.system import forms
 
 WORK = (  # (part of a file's path, activity of a stack with such a frame)

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import Printed, Table
-from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import capital, ranks_text
 from postmortem.formats.lineform import message, shape
 from postmortem.model import Event
+from postmortem.model.grouped import grouped
 from postmortem.system import forms
 
 FEW = 3  # ranks: of two either may be the odd one

@@ -10,12 +10,12 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs import recorder
 from postmortem.diagnose.derive.hangs.rank_rows import Table, at_odds, odd_one_out
-from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.observe import numbers
 from postmortem.diagnose.wording import ranks_text
 from postmortem.formats.lineform import gist
 from postmortem.model import Event
 from postmortem.model.digits import whole
+from postmortem.model.grouped import grouped
 from postmortem.privacy import cut
 from postmortem.system import forms
 

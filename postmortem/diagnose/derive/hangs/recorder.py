@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from postmortem.diagnose.derive.hangs.rank_rows import odd_one_out
-from postmortem.diagnose.grouped import grouped
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
+from postmortem.model.grouped import grouped
 
 Operation = tuple[str, str]  # name, sizes and types
 Numbers = dict[int, set[int]]  # by rank

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import Table, at_odds, odd_one_out
-from postmortem.diagnose.grouped import grouped, only, usual
 from postmortem.diagnose.wording import capital, ranks_text
 from postmortem.model import Event
+from postmortem.model.grouped import grouped, only, usual
 
 FIRST = 1  # the number of a group's first work
 DEFAULT = ("0(default_pg)", "default_pg", "0")

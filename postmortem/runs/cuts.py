@@ -12,28 +12,30 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import pairwise
 
-from postmortem.diagnose import endings, liveness
-from postmortem.diagnose.grouped import grouped
+from postmortem.formats import endings
 from postmortem.formats.jobs import COMMAND
 from postmortem.library import Library
 from postmortem.model import Event
 from postmortem.model.digits import whole
+from postmortem.model.grouped import grouped
 from postmortem.system import lazy
 
 _SPAWNED = lazy.regex(r"\bProcess(?:Raised|Exited)Exception\b")
 _PART = lazy.regex(r"(?P<log>.+)\.(?P<part>\d{1,3})(?:\.(?:gz|xz|bz2|zst))?")
 LOGGED = ("line", "notice", "worked", "progress", "identity", "restart")
+ENDED = ("exception", "pattern")
 SLACK_S = 1.0
 PAUSE_S = 60.0  # between two runs that somebody started by hand
 REST = 3  # lines that a launcher's report of a death still takes
 Ends = Iterable[tuple[int, Sequence[int]]]  # the line of an end, and lines at which an attempt may begin
 
 
-def infer(events: Sequence[Event], library: Library) -> list[Event]:
+def numbered(events: Sequence[Event], library: Library) -> list[Event]:
     """The events with the number of their attempt, where a single log holds several and nothing else numbers them."""
     cuts: dict[str, list[int]] = {}
     if not any(e.attempt is not None for e in events):
-        own_lines = grouped((e.where.source, e) for e in events if e.where.line is not None)
+        ended = {e.where.source for e in events if e.kind in ENDED}  # in the other logs nothing ended
+        own_lines = grouped((e.where.source, e) for e in events if e.where.source in ended and e.where.line is not None)
         if _is_one_process(events, library):
             cuts = {source: _different_errors(own, library) for source, own in own_lines.items()}
         if not any(cuts.values()):
@@ -41,11 +43,11 @@ def infer(events: Sequence[Event], library: Library) -> list[Event]:
     if not any(cuts.values()):
         return _rotated(events, library)
 
-    def numbered(e: Event) -> Event:
+    def of_attempt(e: Event) -> Event:
         lines = cuts.get(e.where.source) if e.where.line is not None else None
         return e._replace(attempt=bisect_left(lines, e.line)) if lines else e
 
-    return [numbered(e) for e in events]
+    return [*map(of_attempt, events)]
 
 
 def _rotated(events: Sequence[Event], library: Library) -> list[Event]:
@@ -86,7 +88,8 @@ def _is_one_process(events: Sequence[Event], library: Library) -> bool:
 
 def _different_errors(own: Sequence[Event], library: Library) -> list[int]:
     """The lines of errors that ended the program, each followed by a different one: a process that appends to a file
-    (nohup.out) exits once. Errors that alternate are those of several processes; a launcher repeats that of its child."""
+    (nohup.out) exits once. Errors that alternate are those of several processes; a launcher repeats that of its
+    child."""
     ends: dict[int, str] = {}
     for e in own:
         pattern = library.get(e.pattern)
@@ -211,7 +214,7 @@ def _ended_a_program(e: Event) -> bool:
 
 def _is_last_and_uncaught(e: Event) -> bool:
     """Whether a traceback is uncaught, the last of its chain, and not between two steps."""
-    return not (e.fields.get("chained") or e.fields.get("stepped")) and liveness.uncaught(e)
+    return not (e.fields.get("chained") or e.fields.get("stepped")) and endings.uncaught(e)
 
 
 def _launches(own: Sequence[Event], ended: Set[str]) -> Iterator[tuple[int, list[int]]]:
@@ -225,7 +228,8 @@ def _launches(own: Sequence[Event], ended: Set[str]) -> Iterator[tuple[int, list
 
 
 def _ends_of_programs(own: Sequence[Event], ended: Set[str], logged: bool) -> Iterator[Event]:
-    """Tracebacks that were not caught, or that a logger wrote, and a shell's reports of a process that a signal ended."""
+    """Tracebacks that were not caught, or that a logger wrote, and a shell's reports of a process that a signal
+    ended."""
     shells = set() if any(map(_of_a_rank, own)) else ended
     for e in own:
         if _ended_a_program(e) or e.pattern in shells or (logged and e.fields.get("logged")):

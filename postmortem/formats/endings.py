@@ -15,7 +15,10 @@ from postmortem.system import forms
 
 SHELL = 128  # a shell, a container and srun report a signal as 128 + its number
 BYTE = 256  # a launcher that exits with the code of its worker, -9, leaves 247
-_SIGNALS = forms.rows("diagnose/signals")
+TEXT = "<string>"  # the file of code that was executed from a text
+OUTERMOST = ("<module>", "_run_module_as_main", "_bootstrap")  # of a script, of python -m, of multiprocessing's process
+THREADS = ("_bootstrap_inner", "_feed")  # an exception from here on ends a helper thread, and no process
+_SIGNALS = forms.rows("formats/signals")
 _NAMES = {row["number"]: name for name, row in _SIGNALS.items()}
 _KINDS = {row["number"]: row["kind"] for row in _SIGNALS.values() if "kind" in row}
 _WORDS = {word: row["number"] for row in _SIGNALS.values() for word in row.get("words", ())}
@@ -76,3 +79,18 @@ def reported(event: Event) -> Ending | None:
         return of(-signal, event) if signal else None
     code = event.fields.get("exitcode")
     return None if code is None else of(code, event)
+
+
+def of_a_thread(e: Event) -> bool:
+    """Whether it is an exception that ended a helper thread, and no process."""
+    return "type" in e.fields and any(function in THREADS for _, _, function in e.fields.get("frames", ())[:1])
+
+
+def uncaught(e: Event) -> bool:
+    """Whether an exception surely ended its process: torch's hook printed it, or Python's, which starts at the script's
+    own lines. Code that catches and prints one starts where it is caught, mostly in a function, or at the lines of a
+    text that it had executed; a logger writes a line of its own above it."""
+    if e.fields.get("excepthook") or e.fields.get("logged"):
+        return e.fields.get("excepthook", False)
+    frames = e.fields.get("frames", ())
+    return any(frame[2] in OUTERMOST for frame in frames[:1]) and any(frame[0] != TEXT for frame in frames)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from claims import NOON, event, final_line, library, pattern, source, steps
 from conftest import SAMPLES, solved
-from postmortem.diagnose.attempts import separated, split
-from postmortem.diagnose.restarts import infer
-from postmortem.model import Event, Source
+from postmortem.model import ClockKind, Event, Source
 from postmortem.report import render_markdown, render_terminal
+from postmortem.runs import cuts
+from postmortem.runs.attempts import separated
+from postmortem.runs.folders import split
 
 DEATH = pattern("death", None, role="confirms", tells=("death",))
 BIRTH = pattern("birth", None, role="context", tells=("birth",))
@@ -26,10 +30,15 @@ def job(folder: str, *ranks: int, at: float | None = NOON, run: str | None = Non
     return events, files
 
 
+def stamped(events: Sequence[Event], clock: ClockKind = "naive") -> list[Event]:
+    """As they are read: with the stamps of their logs, before the clocks are compared."""
+    return [e if e.at is None else e._replace(time=e.at, clock=clock, at=None) for e in events]
+
+
 def jobs(*parts: tuple[list[Event], list[Source]]) -> list[list[str]]:
     events = [e for part in parts for e in part[0]]
     sources = [s for part in parts for s in part[1]]
-    found = split(events, sources)
+    found = split(stamped(events), sources)
     if list(found) == [None]:
         return [["all"]]
     return [sorted({p.split("/")[0] for p in paths}) for paths in found.values()]
@@ -52,6 +61,30 @@ def test_the_same_ranks_at_one_time_are_one_job() -> None:
 def test_without_clocks_two_runs_of_which_one_ended_well_are_two_jobs() -> None:
     assert jobs(job("a", 0, at=None), job("b", 0, at=None)) == [["all"]]
     assert jobs(job("a", 0, at=None), job("b", 0, at=None, well=True)) == [["a"], ["b"]]
+
+
+@pytest.mark.parametrize(("apart", "several"), [(9999.0, 1), (14 * 3600.0, 1), (14 * 3600.0 + 9, 2)])
+def test_stamps_with_and_without_a_zone_are_compared_by_no_less_than_zones_can_differ(
+    apart: float, several: int
+) -> None:
+    early, late = job("a", 0), job("b", 0, at=NOON + apart)
+    events = [*stamped(early[0]), *stamped(late[0], "absolute")]
+    assert len(split(events, [*early[1], *late[1]])) == several
+
+
+def test_stamps_without_a_year_are_compared_with_those_that_have_one() -> None:
+    noon = datetime(1972, 11, 21, 12, tzinfo=UTC).timestamp()  # as a stamp without a year is read
+    assert jobs(job("a", 0, at=noon), job("b", 0)) == [["all"]]
+    assert len(jobs(job("a", 0, at=noon - 999), job("b", 0))) == 2
+
+
+def test_logs_of_two_hosts_without_ranks_may_be_of_two_zones() -> None:
+    def on(host: str, at: float, well: bool) -> tuple[list[Event], list[Source]]:
+        events, files = nameless(host, at, well)
+        return events, [replace(s, host=host) for s in files]
+
+    assert jobs(on("a", NOON, True), on("b", NOON + 8 * 3600, False)) == [["all"]]
+    assert len(jobs(on("a", NOON, True), on("b", NOON + 15 * 3600, False))) == 2
 
 
 def nameless(folder: str, at: float | None, well: bool) -> tuple[list[Event], list[Source]]:
@@ -92,7 +125,7 @@ def test_two_pids_in_common_are_one_job_however_far_apart() -> None:
 
 
 def attempts(*events: Event) -> list[int | None]:
-    return [e.attempt for e in infer(events, library(DEATH, BIRTH, AGAIN))]
+    return [e.attempt for e in cuts.numbered(events, library(DEATH, BIRTH, AGAIN))]
 
 
 def line(n: int, p: str | None = None, kind: str = "line", **more: Any) -> Event:
@@ -129,7 +162,7 @@ REQUEUED = pattern("requeued", "scheduler", entity="job", tells=("death",))
 
 
 def requeued(*events: Event) -> list[int | None]:
-    return [e.attempt for e in infer(events, library(REQUEUED, DEATH))]
+    return [e.attempt for e in cuts.numbered(events, library(REQUEUED, DEATH))]
 
 
 def test_a_job_that_is_put_back_into_the_queue_begins_where_its_ranks_introduce_themselves() -> None:
@@ -184,7 +217,7 @@ def numbered(prefix: str, *ranks: int, at: float = NOON) -> tuple[list[Event], l
 
 def test_numbers_before_the_rank_in_file_names_separate_two_jobs_of_a_folder() -> None:
     early, late = numbered("j100", 0, 1), numbered("j101", 0, 1, at=NOON + 9999)
-    found = split([*early[0], *late[0]], [*early[1], *late[1]])
+    found = split(stamped([*early[0], *late[0]]), [*early[1], *late[1]])
     assert found == {
         "j100": ["logs/j100-rank0.log", "logs/j100-rank1.log"],
         "j101": ["logs/j101-rank0.log", "logs/j101-rank1.log"],
@@ -196,7 +229,7 @@ def test_nodes_that_number_their_files_and_streams_that_overlap_are_one_job() ->
         (numbered("node0", 0, 1), numbered("node1", 2, 3, at=NOON + 9999)),  # other ranks
         (numbered("out1", 0, 1), numbered("out2", 0, 1)),  # the same ranks at the same time
     ):
-        assert list(split([*one[0], *other[0]], [*one[1], *other[1]])) == [None]
+        assert list(split(stamped([*one[0], *other[0]]), [*one[1], *other[1]])) == [None]
 
 
 def test_three_attempts_of_which_two_failed_alike() -> None:
@@ -223,4 +256,4 @@ def test_a_part_of_a_rotated_log_is_another_run_if_it_begins_later(after: float,
     """A line may be written a second late; a run that somebody started again begins after the end of the other."""
     raised = event(file="train.log.1", kind="exception", at=NOON, raw_time="x", frames=[["train.py", 3, "<module>"]])
     again = event(file="train.log", kind="worked", at=NOON + after, raw_time="x", by="count")
-    assert [e.attempt for e in infer([raised, again], library())] == attempts
+    assert [e.attempt for e in cuts.numbered([raised, again], library())] == attempts

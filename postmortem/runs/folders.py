@@ -1,25 +1,27 @@
-"""Which events belong together: the jobs in a folder, and the attempts of a job.
+"""Which files are of one job: two folders are two jobs if the same ranks live in both at different times.
 
-Two folders are two jobs if the same ranks live in both at different times; `node-a/` and `node-b/` with different
-ranks are one job. An attempt lasts from one restart to the next (torchrun's attempt_N); lines without an attempt join
-one by their text, their pid or their time.
+    monday/rank0.log   monday/rank1.log    tuesday/rank0.log      two jobs
+    node-a/rank0.log   node-b/rank1.log                           one job on two hosts
+    j100-rank0.log     j101-rank0.log                             two jobs in one folder, if not at one time
+
+It is asked before the clocks are compared, so that step 10 of one job is never compared with step 10 of the other.
+Times are those of the logs: of one kind of stamp, or further apart than two zones can be.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
-from postmortem.diagnose.case import moment
-from postmortem.formats.lineform import gist
-from postmortem.model import Event, Source
+from postmortem.align.years import WALL, with_years
+from postmortem.align.zones import FARTHEST
+from postmortem.model import ClockKind, Event, Source
 
 LOGS = ("console", "agent", "json-lines")  # kinds of source in which a job writes
 ATTEMPT_KINDS = ("line", "progress", "identity", "exception", "crash", "finished", "pattern", "exit")
-Copy = tuple[str, str, int | None]
 Key = tuple[str, str | None]  # top folder, torchrun's run folder or the job's number before a file's rank
 _JOB_OF_FILE = re.compile(r"(?=[^/]{1,255}$)(?P<job>[^/]*\d[^/]*?)[-_.]+rank[-_.]?\d+[^/]*$")  # j100-rank0.log
 _OF_ATTEMPT = re.compile(r"attempt_\d{1,4}")  # torchrun's folder of one attempt, beside the launcher's log
@@ -32,8 +34,9 @@ class _Unit:
 
     sources: list[Source] = field(default_factory=list)
     ranks: set[int] = field(default_factory=set)
+    hosts: set[str | None] = field(default_factory=set)
     pids: set[int] = field(default_factory=set)
-    span: tuple[float, float] | None = None
+    spans: dict[ClockKind, tuple[float, float]] = field(default_factory=dict)  # by the stamps with and without a zone
     has_logs: bool = False
     finished: set[int | None] = field(default_factory=set)
     ended_well: bool = False
@@ -46,9 +49,12 @@ class _Unit:
             self.ranks.add(e.rank)
         if e.kind == "finished":
             self.finished.add(e.rank)
-        if (at := moment(e)) is not None:
-            low, high = self.span or (at, at)
-            self.span = (min(low, at), max(high, at))
+        if e.time is not None and e.clock in WALL:
+            self.see(e.clock, e.time, e.time)
+
+    def see(self, clock: ClockKind, first: float, last: float) -> None:
+        low, high = self.spans.get(clock, (first, last))
+        self.spans[clock] = (min(low, first), max(high, last))
 
     def is_launcher(self) -> bool:
         return all(s.kind == "agent" for s in self.sources if s.kind in LOGS)
@@ -60,8 +66,8 @@ Units = dict[Key, _Unit]
 def split(events: Sequence[Event], sources: Sequence[Source]) -> dict[str | None, list[str]]:
     """Job name -> paths of its sources, earliest job first; one job named None where nothing separates several. Sources
     that show no job belong to the one at the top, else to each."""
-    units = _units(events, sources)
-    jobs = {key: u for key, u in units.items() if u.has_logs}
+    units = _units(with_years(events), sources)
+    jobs = {key: units[key] for key in sorted(units, key=lambda key: _start(units, {key})) if units[key].has_logs}
     for launcher, run in _launched(jobs):
         _share(jobs[launcher], jobs[run])
     groups = _groups(jobs)
@@ -90,6 +96,7 @@ def _units(events: Sequence[Event], sources: Sequence[Source]) -> Units:
         job = _JOB_OF_FILE.match(name)
         unit = where[s.path] = units.setdefault((top, s.run or (job["job"] if job else None)), _Unit())
         unit.sources.append(s)
+        unit.hosts.add(s.host)
         if s.rank is not None:
             unit.ranks.add(s.rank)
     for e in events:
@@ -124,11 +131,10 @@ def _launched(units: Units) -> Iterator[tuple[Key, Key]]:
 
 def _share(launcher: _Unit, run: _Unit) -> None:
     """Give two units of one job what is known of either."""
-    spans = [u.span for u in (launcher, run) if u.span]
-    for unit in (launcher, run):
-        unit.ranks = launcher.ranks | run.ranks
-        unit.ended_well = run.ended_well
-        unit.span = (min(low for low, _ in spans), max(high for _, high in spans)) if spans else None
+    for clock, (low, high) in run.spans.items():
+        launcher.see(clock, low, high)
+    launcher.ranks |= run.ranks
+    run.spans, run.ranks, launcher.ended_well = launcher.spans, launcher.ranks, run.ended_well
 
 
 def _groups(units: Units) -> list[set[Key]]:
@@ -162,14 +168,22 @@ def _are_two_jobs(a: _Unit, b: _Unit) -> bool:
     if named and a.ranks.isdisjoint(b.ranks):
         return False
     unlike = a.ended_well != b.ended_well
-    if a.span is None or b.span is None:
+    if not a.spans or not b.spans:
         return unlike
-    apart = a.span[1] + SLACK_S < b.span[0] or b.span[1] + SLACK_S < a.span[0]
-    return apart and (named or unlike)
+    return (named or unlike) and _are_apart(a, b, named)
+
+
+def _are_apart(a: _Unit, b: _Unit, same_ranks: bool) -> bool:
+    """Whether one began after the end of the other. Stamps with and without a zone, and those of two hosts, may be some
+    zones apart."""
+    shared = a.spans.keys() & b.spans.keys()
+    pairs = [(a.spans[clock], b.spans[clock]) for clock in shared] or [*product(a.spans.values(), b.spans.values())]
+    slack = SLACK_S if shared and (same_ranks or a.hosts == b.hosts) else FARTHEST
+    return all(x[1] + slack < y[0] or y[1] + slack < x[0] for x, y in pairs)
 
 
 def _start(units: Units, group: set[Key]) -> tuple[bool, float, str]:
-    starts = [span[0] for key in group if (span := units[key].span)]
+    starts = [low for key in group for low, _ in units[key].spans.values()]
     return bool(starts), min(starts, default=0.0), str(sorted(map(str, group)))
 
 
@@ -177,67 +191,3 @@ def _name(group: set[Key], taken: Mapping[str | None, object]) -> str:
     tops, runs = sorted({top for top, _ in group if top}), sorted({run for _, run in group if run})
     name = next(iter((*tops, *runs)), "job")
     return name if name not in taken else f"{name} {runs[0] if runs else len(taken) + 1}"
-
-
-# ── the attempts of one job ─────────────────────────────────────────────────────────────────────────────────
-
-
-def separated(events: Sequence[Event]) -> dict[int, list[Event]]:
-    """The events of each attempt. A line without an attempt belongs to the attempt of its pid or its copy (the second
-    such line to the second of several), else to the one whose time it falls in, else to all."""
-    known = sorted({e.attempt for e in events if e.attempt is not None})
-    return {n: [*events] for n in known} if len(known) < 2 else _joined(events, known)
-
-
-def _joined(events: Sequence[Event], known: Sequence[int]) -> dict[int, list[Event]]:
-    copies: dict[Copy, set[int]] = defaultdict(set)
-    starts: dict[int, float] = {}
-    pids: dict[int, int] = {}
-    for e in events:
-        if e.attempt is not None:
-            copies[_copy(e)].add(e.attempt)
-            if (at := moment(e)) is not None:
-                starts[e.attempt] = min(at, starts.get(e.attempt, at))
-            if (pid := e.fields.get("pid", e.pid)) is not None:
-                pids.setdefault(pid, e.attempt)
-    order = sorted((at, attempt) for attempt, at in starts.items())
-    out: dict[int, list[Event]] = {n: [] for n in known}
-    seen: Counter[tuple[str, Copy]] = Counter()
-    for e in events:
-        own = e.attempt
-        if own is None:
-            nth = (e.where.source, _copy(e))
-            own = _by_pid(e, pids)
-            own = _by_copy(e, sorted(copies.get(nth[1], ())), seen[nth], starts) if own is None else own
-            own = _by_time(e, order) if own is None else own
-            seen[nth] += 1
-        for attempt in out if own is None else (own,):
-            out[attempt].append(e)
-    return out
-
-
-def _copy(e: Event) -> Copy:
-    """What the copies of a line in other logs have in common with it."""
-    return e.kind, gist(e.text), e.rank
-
-
-def _by_pid(e: Event, pids: Mapping[int, int]) -> int | None:
-    if e.pid is not None and e.kind == "exit" and e.pid in pids:
-        return pids[e.pid]
-    return pids.get(e.fields.get("pid") or 0)
-
-
-def _by_copy(e: Event, found: Sequence[int], before: int, starts: Mapping[int, float]) -> int | None:
-    """The attempt of its copy; `before`: how many such lines without an attempt are above it in its log."""
-    if len(found) == 1 or (found and (e.at is None or not starts.keys() >= {*found})):
-        return found[min(before, len(found) - 1)]
-    return None
-
-
-def _by_time(e: Event, order: Sequence[tuple[float, int]]) -> int | None:
-    """The last attempt that had begun; `order`: start and number of each."""
-    at = moment(e)
-    if at is None or not order:
-        return None
-    begun = bisect_right(order, at + e.at_sigma, key=lambda start: start[0])
-    return order[max(begun - 1, 0)][1]
