@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from postmortem.align.place import moment
 from postmortem.diagnose.who.evidence import Registry, Strength
@@ -64,7 +64,8 @@ class Process:
     stop: Stop | None = None
     end: Ending | None = None
     error: Event | None = None
-    finished: bool = False
+    finished: Event | None = None
+    lines: Sequence[Event] = ()  # its ordinary lines and counts
     known: Mapping[str, Known] = field(default_factory=dict)  # by the name of the cell
 
     @property
@@ -90,19 +91,26 @@ def table(by_rank: Mapping[int, Sequence[Event]], words: Words, ends: Mapping[in
 
 def _with_events(row: Process, events: Sequence[Event], registry: Registry) -> Process:
     """The row with what the events of its process show."""
-    steps = [s for e in events if e.kind == "progress" and (s := e.fields.get("step")) is not None]
-    written = (e for e in events if e.kind in WRITTEN)
     return replace(
         row,
+        **_written([e for e in events if e.kind in WRITTEN]),
         known=_known(row, events, registry),
         first_seen=min(filter(None, map(moment, events)), default=None),
-        first_step=min(steps, default=None),
-        last_step=max(steps, default=None),
-        last_line=max(written, key=lambda e: (e.at or 0.0, e.line), default=None),
-        stack=next((e for e in reversed(events) if e.kind == "stack"), None),
+        stack=next((e for e in reversed(events) if e.kind == "stack" and not e.fields.get("child")), None),
         error=next((e for e in events if e.kind in RAISED and not e.fields.get("wrapper")), None),
-        finished="finished" in {e.kind for e in events},
     )
+
+
+def _written(events: Sequence[Event]) -> dict[str, Any]:
+    """The cells that the ordinary lines of a process, its counts and its final messages fill."""
+    steps = [e.fields["step"] for e in events if e.kind == "progress" and "step" in e.fields]
+    return {
+        "first_step": min(steps, default=None),
+        "last_step": max(steps, default=None),
+        "last_line": max(reversed(events), key=lambda e: (e.at or 0.0, e.line), default=None),
+        "finished": next((e for e in reversed(events) if e.kind == "finished"), None),
+        "lines": [e for e in events if e.kind != "finished"],
+    }
 
 
 def _known(row: Process, events: Sequence[Event], registry: Registry) -> dict[str, Known]:

@@ -71,7 +71,7 @@ def _process(case: Case, p: Process, last_collective: str | None) -> rows.Proces
         "signal": (p.end.signal or None) if p.end else None,
         "end_stated_by": _line(p.end.reported_by) if p.end and p.end.reported_by else None,
         "error": _line(p.error) if p.error else None,
-        "finished": p.finished,
+        "finished": p.finished is not None,
     }
 
 

@@ -277,7 +277,7 @@ def test_a_process_has_its_steps_its_end_and_how_it_is_known() -> None:
         *steps(0, 3, 7), final_line(0), *steps(1, 3), *exits(r1=-9), ranks=(0, 1), pids={1: 101}, hosts={1: "a"}
     )
     first, second = seen.processes
-    assert (first.first_step, first.last_step, first.finished, first.end) == (3, 7, True, None)
+    assert (first.first_step, first.last_step, bool(first.finished), first.end) == (3, 7, True, None)
     assert second.end is not None and (second.end.kind, second.pid, second.host) == ("kill", 101, "a")
     assert second.known["rank"].event.where.source == "rank1.log"
 

@@ -18,6 +18,7 @@ from postmortem.diagnose.derive.hangs.rank_rows import (
     odd_one_out,
 )
 from postmortem.diagnose.order import WHOLE_S, gap
+from postmortem.diagnose.processes import Process
 from postmortem.diagnose.wording import capital, listed, ranks_text
 from postmortem.formats.lineform import message, shape
 from postmortem.model import Event
@@ -128,7 +129,9 @@ def _odd(places: Mapping[int, Place], groups: Mapping[Place, list[int]]) -> tupl
 def code(table: Table) -> Claim | None:
     """The lines of the user's code in which the ranks waited."""
     placed = {r: p for r in table.complaining if (p := table.rows[r].place) is not None}
-    if len(set(placed.values())) < 2 or any(table.rows[r].lines and not table.rows[r].stopped for r in table.quiet):
+    if len(set(placed.values())) < 2 or any(
+        table.rows[r].process.lines and not table.rows[r].stopped for r in table.quiet
+    ):
         return None
     if any(collective == "init" for collective, _ in placed.values()):
         return None  # ranks inside and outside of the start: the group itself is at odds about its size or its members
@@ -172,7 +175,7 @@ def left(table: Table) -> Claim | None:
     gone, how = (finished, "had finished") if finished else (_unlisted(table), "had left with exit code 0")
     if not waiting or not gone:
         return None
-    ends = [row.finished or row.last for r in gone if (row := table.rows.get(r)) is not None]
+    ends = [row.process.finished or row.last for r in gone if (row := table.rows.get(r)) is not None]
     complaints = [table.rows[r].proof for r in waiting]
     if len(gone) > len(waiting) and len(gone) + len(waiting) == len(table.rows):
         because = f"{ranks_text(waiting)} entered a collective after {ranks_text(gone)} {how}"
@@ -190,7 +193,7 @@ def _unlisted(table: Table) -> list[int]:
     unlisted = sorted({*table.rows, *range(case.registry.world or 0)} - failed)
     if len(hosts) > 1 or len(unlisted) >= len(failed):
         return []
-    known = [row for r in unlisted if (row := table.rows.get(r)) is not None and row.lines]
+    known = [row for r in unlisted if (row := table.rows.get(r)) is not None and row.process.lines]
     return unlisted if all(row.silent for row in known) and (known or len(unlisted) == 1) else []
 
 
@@ -213,7 +216,7 @@ def silence(table: Table) -> Claim | None:
     suspects = _suspects(table)
     if not suspects:
         return None
-    others, rows = ranks_text(table.complaining), [table.rows.get(r) or Row(r) for r in suspects]
+    others, rows = ranks_text(table.complaining), [table.rows.get(r) or Row(Process("rank", r)) for r in suspects]
     mismatch = any(c.pattern.category == "collective-mismatch" for c in table.claims)
     if not table.waiting and not mismatch:
         return _vanished(table, rows, f"{others} lost the connection")
@@ -237,7 +240,7 @@ def _vanished(table: Table, rows: Sequence[Row], effect: str) -> Claim | None:
         because = f"{ranks_text(ranks)} logged `{message(error.text)}`, and {effect}"
         return table.case.claim("rank-gave-up", ranks, [error, *proof], because)
     after = f" after `{last}`" if len(rows) == 1 and (last := rows[0].last_message) else ""
-    ended = f"fell silent{after}" if any(row.lines for row in rows) else "vanished without a line"
+    ended = f"fell silent{after}" if any(row.process.lines for row in rows) else "vanished without a line"
     return table.case.claim("rank-vanished", ranks, proof, f"{ranks_text(ranks)} {ended}, and {effect}")
 
 
@@ -246,7 +249,7 @@ def _suspects(table: Table) -> list[int]:
     without a line may be the late one as well."""
     gaps = set(range(max(table.rows, default=0))) - set(table.rows)
     quiet = table.quiet or _absent(table)
-    logged = [r for r in quiet if r in table.rows and table.rows[r].lines]
+    logged = [r for r in quiet if r in table.rows and table.rows[r].process.lines]
     if not 0 < len(gaps.union(quiet)) <= len(table.complaining) or (logged and 2 * len(logged) <= len(quiet)):
         return []
     if logged:
@@ -341,7 +344,7 @@ def _bar_above(e: Event) -> Event | None:
 
 def lowest_step(table: Table) -> Claim | None:
     """The one rank with a lower last step than all others."""
-    steps = {r: row.step for r, row in table.rows.items() if row.step is not None}
+    steps = {r: row.process.last_step for r, row in table.rows.items() if row.process.last_step is not None}
     common = max(steps.values(), default=0)
     low = [r for r, step in steps.items() if step < common]
     others = {step for r, step in steps.items() if r not in low[:1]}
@@ -371,7 +374,7 @@ def alike(table: Table) -> Claim | None:
         because = f"{everyone} waited in recv ({codes}), and none sent"
         return table.case.claim("ranks-all-receive", [], proof, capital(because))
     hosts = _hosts(table)
-    if call in SAME_SIZE and len(hosts) > 1 and len({row.step for row in rows} - {None}) < 2:
+    if call in SAME_SIZE and len(hosts) > 1 and len({row.process.last_step for row in rows} - {None}) < 2:
         between = listed(hosts) if len(hosts) < 4 else f"{len(hosts)} hosts"
         made = table.case.claim("hosts-cut-off", [], proof, f"No data passed between {between}: {everyone} {where}")
         return made and replace(made, strength="silent")

@@ -32,7 +32,7 @@ class Hint(NamedTuple):
 def find(table: Table) -> Hint | None:
     """The rank that one value, line or warning sets apart, the best evidence first; None where none or several do. The
     first rank often prints more than the others."""
-    printing = {r for r, row in table.rows.items() if row.lines}
+    printing = {r for r, row in table.rows.items() if row.process.lines}
     lines = _by_form((r, *one) for r in printing for one in table.rows[r].once) if len(printing) >= FEW else []
     values = filter(None, (_odd_value(one) for one in lines if one.keys() == printing))
     return _only([*values]) or _only(_lone(lines, printing)) or _only(_lone(_by_form(_warnings(table)), printing))
@@ -104,7 +104,7 @@ def odd_notice(table: Table) -> Claim | None:
     forms_ = grouped((shape(e.text), e) for e in notices if case.rank_of(e) is not None).values()
     lone = [printed[0] for printed in forms_ if len(case.ranks_of(printed)) == 1]
     ranks = case.ranks_of(lone)
-    if len(ranks) != 1 or sum(bool(row.lines) for row in table.rows.values()) < 2:
+    if len(ranks) != 1 or sum(bool(row.process.lines) for row in table.rows.values()) < 2:
         return None
     events = sorted(lone, key=lambda e: (e.at or 0.0, e.line))[:3]
     because = f"only {ranks_text(ranks)} logged `{message(events[0].text)}`"

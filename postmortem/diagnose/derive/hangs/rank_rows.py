@@ -14,7 +14,7 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.liveness import of_a_thread
 from postmortem.diagnose.order import gap
-from postmortem.diagnose.processes import WRITTEN
+from postmortem.diagnose.processes import WRITTEN, Process
 from postmortem.diagnose.wording import ranks_text
 from postmortem.formats.endings import Ending
 from postmortem.formats.lineform import message, shape
@@ -33,20 +33,27 @@ Place = tuple[str, str]  # collective (`none` outside of any) and line of the us
 
 @dataclass
 class Row:
-    """What one rank shows of the hang."""
+    """What one rank shows of the hang, beside what is known of its process."""
 
-    rank: int
-    end: Ending | None = None
+    process: Process
     complaint: Event | None = None  # it waited until a timeout
     lost: Event | None = None  # it lost a peer
     fatal: Event | None = None  # it failed in another way
     stack: Event | None = None
     thread: Event | None = None  # the last exception that ended one of its helper threads
-    step: int | None = None
-    finished: Event | None = None
-    last: Event | None = None
-    lines: list[Event] = field(default_factory=list)
     once: list[Printed] = field(default_factory=list)  # ordinary lines with a form that came once
+
+    @property
+    def rank(self) -> int:
+        return self.process.rank or 0
+
+    @property
+    def end(self) -> Ending | None:
+        return self.process.end
+
+    @property
+    def last(self) -> Event | None:
+        return self.process.last_line
 
     @property
     def silent(self) -> bool:
@@ -64,12 +71,16 @@ class Row:
     @property
     def left(self) -> bool:
         """Whether it reported its end, and no launcher reports that it failed by itself."""
-        return self.finished is not None and (self.end is None or self.stopped or self.end.kind in ("clean", "kill"))
+        return self.process.finished is not None and (
+            self.end is None or self.stopped or self.end.kind in ("clean", "kill")
+        )
 
     @cached_property
     def last_lines(self) -> list[Event]:
         """Its last ordinary line in each of its files, latest first."""
-        ordinary = [e for e in self.lines if not e.fields.get("first") and not _REGEXES["trouble"].search(e.text)]
+        ordinary = [
+            e for e in self.process.lines if not e.fields.get("first") and not _REGEXES["trouble"].search(e.text)
+        ]
         return sorted(ordinary, key=lambda e: (e.at or 0.0, e.line), reverse=True)[:LAST_LINES]
 
     @property
@@ -82,7 +93,7 @@ class Row:
     @property
     def last_error(self) -> Event | None:
         """Its last line where that is an error of its own, and not a supervisor's report of its end."""
-        last = max(self.lines, key=lambda e: e.line, default=None)
+        last = max(self.process.lines, key=lambda e: e.line, default=None)
         if last is None or not (last.fields.get("reports_error") and last.fields.get("last")):
             return None
         report = self.end.reported_by if self.end is not None else None
@@ -146,7 +157,7 @@ class Table:
     def stacked(self) -> bool:
         """Whether there are stacks of two ranks, and some rank has not finished."""
         rows = self.rows.values()
-        return sum(row.stack is not None for row in rows) >= 2 and not all(row.finished for row in rows)
+        return sum(row.stack is not None for row in rows) >= 2 and not all(row.process.finished for row in rows)
 
     @property
     def world(self) -> int | None:
@@ -161,13 +172,7 @@ class Table:
 
 def table(case: Case, claims: Sequence[Claim]) -> Table:
     """The row of every rank of the job, from its events and from the claims about it."""
-    ends = (case.ends[r].reported_by for r in case.ended("kill", "crash", "own"))
-    death = min(filter(None, ends), key=lambda e: (e.at is None, e.at or 0.0), default=None)
-    gave_up = case.ranks_of(c.event for c in claims if c.tells("wait"))
-    rows = {}
-    for r in dict.fromkeys((*case.registry.ranks[:MOST_RANKS], *case.by_rank)):
-        own = [e for e in case.by_rank.get(r, ()) if e.kind != "stack" or not _while_dying(e, death, gave_up)]
-        rows[r] = _row(r, case.end_of(r), own)
+    rows = _rows(case, claims)
     for c in claims:
         rank = _writer(case, c)
         if rank in rows and c.accuses and c.speaker != "kernel":
@@ -178,24 +183,30 @@ def table(case: Case, claims: Sequence[Claim]) -> Table:
     return Table(case, claims, rows)
 
 
+def _rows(case: Case, claims: Sequence[Claim]) -> dict[int, Row]:
+    ends = (case.ends[r].reported_by for r in case.ended("kill", "crash", "own"))
+    death = min(filter(None, ends), key=lambda e: (e.at is None, e.at or 0.0), default=None)
+    gave_up = case.ranks_of(c.event for c in claims if c.tells("wait"))
+    rows, processes = {}, {p.rank: p for p in case.processes if p.role == "rank"}
+    for r in dict.fromkeys((*case.registry.ranks[:MOST_RANKS], *case.by_rank)):
+        own = [e for e in case.by_rank.get(r, ()) if e.kind != "stack" or not _while_dying(e, death, gave_up)]
+        rows[r] = _row(processes.get(r) or Process("rank", r, end=case.end_of(r)), own)
+    return rows
+
+
 def _writer(case: Case, c: Claim) -> int | None:
     """The rank that a claim is of: where lines of two ranks are mixed, the one that waits is not the line's."""
     return c.ranks[0] if c.tells("wait") and len(c.ranks) == 1 else case.rank_of(c.event)
 
 
-def _row(rank: int, end: Ending | None, own: Sequence[Event]) -> Row:
+def _row(process: Process, own: Sequence[Event]) -> Row:
     """What the events of a rank show."""
     written = [e for e in own if e.kind in WRITTEN]
     return Row(
-        rank,
-        end,
+        process,
         next((e for e in written if _REGEXES["cut-complaint"].match(e.text)), None),
-        stack=next((e for e in own if e.kind == "stack" and not e.fields.get("child")), None),
+        stack=next((e for e in reversed(own) if e.kind == "stack" and not e.fields.get("child")), None),
         thread=next(filter(of_a_thread, reversed(own)), None),
-        step=max((e.fields["step"] for e in written if "step" in e.fields), default=None),
-        finished=next((e for e in reversed(written) if e.kind == "finished"), None),
-        last=max(reversed(written), key=lambda e: e.at or 0.0, default=None),
-        lines=[e for e in written if e.kind != "finished"],
         once=_undumped(own, written),
     )
 

@@ -238,7 +238,7 @@ def _others_ran(table: Table, waiting: list[int]) -> bool:
     """Whether the logs show other ranks that did not wait and were not merely stopped: then other
     comparisons name them."""
     others = set(table.rows) - set(waiting) - set(table.waiting)
-    return any(table.rows[r].lines and not table.rows[r].stopped for r in others)
+    return any(table.rows[r].process.lines and not table.rows[r].stopped for r in others)
 
 
 def _unknown(table: Table, waiting: list[int]) -> str:
