@@ -57,6 +57,7 @@ BAD = {
     "has-what-and-why": replace(GOOD, why=""),
     "cause-has-a-category": replace(GOOD, category=None),
     "cause-has-an-action": replace(GOOD, actions=()),
+    "is-survived-by-what-exists": replace(GOOD, survived_by=("work", "gpu-exploded")),
     "explains-what-exists": replace(GOOD, explains=(Explains("gpu-exploded", "same-gpu"),)),
     "replay-exists": replace(GOOD, replay="set-the-rack-on-fire"),
     "examples-both-ways": replace(GOOD, no_matches=()),

@@ -98,13 +98,11 @@ class Pattern:
     strength: str = "stated"  # its evidence: a line that states it, or less (see patterns/README.md)
     tells: tuple[str, ...] = ()  # its meaning for the reasoning, words of TELLS
     generic: bool = False  # gives way to any other name of the same line
-    survivable: str = ""  # harmless after `anyone`'s work, or only after a `finished` run; `never`: no rank goes on
-    restored_by: str = ""  # the pattern whose line ends the trouble
+    survived_by: tuple[str, ...] = ()  # what shows that it was got over: words of SURVIVED_BY, or patterns
     if_last: str = ""  # context that is trouble where nothing comes after it: `once`, or `repeated` to the end
     cause_if: tuple[str, ...] = ()  # promoted to a cause under any of these CONDITIONS
     cause_if_near: str = ""  # or where a line around it matches this
     reads_as: ReadsAs | None = None  # another pattern's observation under other versions
-    spreads: bool = False  # to all ranks with the next collective, so the first to show it has it
     says_why: bool = False  # the rank itself gives the reason, so no other is needed
     bears_out: tuple[str, ...] = ()  # categories of other lines that this line confirms
     names_ranks_of: str = ""  # the category of which it names the ranks, where the cause's line does not

@@ -76,6 +76,7 @@ TELLS = (  # the meaning of a pattern's line for the reasoning over several rank
     "standstill",  # a watcher of the job saw that no rank made progress
     "again",  # the next attempt begins
 )
+SURVIVED_BY = ("work", "finish", "finite-loss", "nothing")  # or the pattern whose line ends the trouble
 CONDITIONS = ("joined", "alone", "only-kernel", "first-trouble", "several-hosts")
 ACTIONS = (
     "fix-code", "fix-config", "add-memory", "drain-host", "replace-gpu", "check-network", "check-storage", "restart",

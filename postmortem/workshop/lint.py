@@ -21,6 +21,7 @@ from postmortem.errors import PatternError
 from postmortem.library import Library, Signature, parse, regexes
 from postmortem.library.files import found
 from postmortem.model import Pattern, Variant
+from postmortem.model.vocabulary import SURVIVED_BY
 from postmortem.scan import Engine, gate_of
 from postmortem.scan.cost import cost, healthy
 from postmortem.system import resources
@@ -143,6 +144,12 @@ def explains_what_exists(p: Pattern, library: Library) -> Iterator[str]:
             yield f"explains {link.id}, which does not exist"
         if link.id == p.id:
             yield "explains itself"
+
+
+def is_survived_by_what_exists(p: Pattern, library: Library) -> Iterator[str]:
+    for word in p.survived_by:
+        if word not in SURVIVED_BY and word not in library.patterns:
+            yield f"survived_by {word}, which is neither a pattern nor one of {', '.join(SURVIVED_BY)}"
 
 
 def replay_exists(p: Pattern, library: Library) -> Iterator[str]:
@@ -274,7 +281,7 @@ def regex_is_its_own(p: Pattern, library: Library) -> Iterator[str]:
 
 CHECKS: tuple[Check, ...] = (
     id_is_the_file_name, folder_is_the_family, has_what_and_why, cause_has_a_category,
-    cause_has_an_action, explains_what_exists, replay_exists, examples_both_ways,
+    cause_has_an_action, explains_what_exists, is_survived_by_what_exists, replay_exists, examples_both_ways,
     examples_fit_the_regex, stable_has_a_source, regex_compiles, regex_is_linear,
     gate_compiles, gate_lets_the_examples_through, gate_has_a_literal, gate_is_cheap,
     regex_is_its_own,

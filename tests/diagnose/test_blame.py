@@ -58,7 +58,7 @@ def test_the_root_has_the_proof_of_the_comparison_of_its_ranks() -> None:
 
 
 def test_the_first_nan_names_the_rank_of_its_loss() -> None:
-    nan = pattern("nan", "numerics", spreads=True)
+    nan = pattern("nan", "numerics", survived_by=("finite-loss",))
     rows = [claim(nan, event(step=str(step)), ranks=(rank,)) for rank, step in enumerate((9, 7, 7, 8))]
     root = claim(pattern("raised-nan", "numerics"), ranks=(0, 1, 2, 3))
     assert blame.culprits(case(ranks=range(4)), root, [root, *rows]) == (1, 2)

@@ -44,8 +44,8 @@ def test_what_a_rank_survived_was_handled() -> None:
 @pytest.mark.parametrize("c", [
     raised(role="symptom"), raised(p=pattern("nan", "numerics")),
     raised(p=pattern("kill", "host-oom", entity="pid")), raised(excepthook=True), raised(reported_by="agent"),
-    raised(speaker="scheduler"), raised(speaker="cluster"), raised(source_kind="kernel"),
-    raised(p=pattern("fatal", survivable="never")),
+    raised(speaker="scheduler"), raised(speaker="cluster"), raised(speaker="kernel"),
+    raised(p=pattern("fatal", survived_by=("nothing",))),
 ])  # fmt: skip
 def test_what_a_process_died_of_or_what_others_report_was_not_handled(c: Claim) -> None:
     assert reduced(survived.went_on, c, events=[worked()]) == {}
@@ -60,6 +60,24 @@ def test_a_final_message_below_what_surely_ended_its_process_is_its_shells() -> 
     assert reduced(survived.went_on, ended, events=[worked(4 + survived.FAR)]) == {}
     answer = worked(6, fields={"by": "answer"})
     assert reduced(survived.went_on, ended, events=[answer]) == {0: "context"}
+
+
+def test_a_pattern_says_what_shows_that_its_failure_was_got_over() -> None:
+    def by(word: str, *events: Event, **more: Any) -> bool:
+        c = raised(p=pattern(survived_by=(word,)), **more)
+        return bool(reduced(survived.went_on, c, events=events, ranks=(0, 1)))
+
+    assert by("work", worked(rank=1), rank=0)  # whoever does it
+    assert by("work", worked(), rank=0, role="symptom", reported_by="parent")
+    assert not by("finish", worked())
+    assert not by("finish", final_line(None, file="a.log"))
+    assert by("finish", final_line(None, file="a.log", **LAST))
+    assert not by("nothing", worked(), rank=0)
+    far = {"file": "a.log", "line": 5 + survived.FAR, "kind": "progress"}
+    assert by("finite-loss", event("loss 2.1", **far, loss="2.1"))
+    assert not by("finite-loss", event("loss 2.1", **(far | {"line": 6}), loss="2.1"))
+    assert not by("finite-loss", event("loss nan", **far, loss="nan"))
+    assert not by("finite-loss", event("loss 2.1", **far, loss="2.1", rank=1))
 
 
 LINE = event("next", "a.log", 9, "line")
@@ -91,7 +109,7 @@ def test_a_run_that_stated_final_message_everywhere_got_over_what_is_above() -> 
 
 
 @pytest.mark.parametrize("c", [
-    raised(excepthook=True), raised(p=pattern("never", survivable="never")),
+    raised(excepthook=True), raised(p=pattern("never", survived_by=("nothing",))),
     raised(p=pattern("crash", "native-crash")), raised(p=pattern("limit", family="scheduler")),
     raised(p=pattern("left", tells=("exit",))),
 ])  # fmt: skip
@@ -151,7 +169,7 @@ def test_a_logger_that_wrote_it_down_as_no_error() -> None:
 
 # ── the other side came back ─────────────────────────────────────────────────────────────────────────────────────────
 
-SLOW = pattern("slow", "storage", role="symptom", restored_by="back")
+SLOW = pattern("slow", "storage", role="symptom", survived_by=("back",))
 BACK = pattern("back", None, role="context")
 
 

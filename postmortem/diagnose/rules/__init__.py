@@ -29,7 +29,6 @@ BEFORE: tuple[tuple[Rule, ...], ...] = (
         survived.caught,
         survived.ended_a_thread,
         survived.fell_back,
-        survived.finite_again,
     ),
     (foreign.in_another_cgroup, foreign.unknown_process, foreign.of_another_run),
 )

@@ -65,7 +65,7 @@ def _about_a_service(claim: Claim) -> bool:
 
 def nan_that_spread(view: View) -> Iterator[Defeat]:
     """NaN spreads to all ranks with the next all-reduce: the rank that showed it first has it."""
-    nans = [(at, c) for at, c in view.numbered("cause", "symptom") if c.pattern.spreads]
+    nans = [(at, c) for at, c in view.numbered("cause", "symptom") if "finite-loss" in c.pattern.survived_by]
     steps = [step for _, c in nans if (step := c.event.fields.get("step")) is not None]
     times = [c.event.at for _, c in nans if c.event.at is not None]
     for at, claim in nans:

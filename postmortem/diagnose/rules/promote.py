@@ -156,8 +156,10 @@ def _is_last(all_: All, c: Claim) -> bool:
         return log_ends.repeated_to_the_end(all_.case, e)
     if c.pattern.if_last != "once":
         return False
-    if c.pattern.restored_by:
-        over = all_.case.by_pattern[c.pattern.restored_by] or any(True for _ in liveness.after(all_.case, e, None))
+    if c.pattern.survived_by:
+        over = any(all_.case.by_pattern[word] for word in c.pattern.survived_by) or any(
+            True for _ in liveness.after(all_.case, e, None)
+        )
         return not (over or liveness.all_done(all_.case))
     own = all_.case.by_source[e.where.source]
     last = (e.line, e.end) == all_.ends[e.where.source]

@@ -1,10 +1,19 @@
-"""Failures that a rank, a host or a job got over: it continued, it finished, or the other side recovered."""
+"""Failures that a rank, a host or a job got over. `survived_by` of a pattern lists what shows it:
+
+    work          any work below it in its log, whoever does it and whatever the role of the line
+    finish        only the finish that its log reports below it, in a run without a bad end
+    finite-loss   a finite loss that its writer prints far below it
+    nothing       no line: nobody goes on after it
+    ID            a line of that pattern below it, where nothing else failed
+
+Where the list is empty: work of the rank that the line is about, if that can have handled it.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case
@@ -15,6 +24,7 @@ from postmortem.formats import endings
 from postmortem.model import Event
 from postmortem.model.digits import number
 from postmortem.model.grouped import grouped
+from postmortem.model.vocabulary import SURVIVED_BY
 from postmortem.privacy import cut
 from postmortem.system import forms
 
@@ -27,65 +37,56 @@ BATCH = ("scheduler", "kubernetes", "host-memory", "signals")  # families of pat
 RUNNERS = ("_bootstrap_inner", "_bootstrap", "main", "_worker_loop")
 ENDINGS = ("wait", "exit", "end", "stop", "asks", "forces")
 OF_RANKS = ("self", "rank", "missing-ranks")
-LIVED = ("anyone", "finished")
 
 
 def went_on(view: View) -> Iterator[Defeat]:
-    """A rank without a reported end that worked or finished below its failure handled it."""
+    """What shows by its pattern that a failure was got over, or that its rank handled it and worked or finished below."""
     guilty = any(c.role == "cause" for c in view.claims) or not all(map(view.case.unharmed, view.case.ends))
     for at, claim in view.numbered():
-        if not _may_be_handled(view.case, claim, guilty):
+        signs = {*SURVIVED_BY}.intersection(claim.pattern.survived_by)
+        if claim.speaker in OTHERS or not (signs or _may_be_handled(view.case, claim, guilty)):
             continue
-        anyone = claim.pattern.survivable in LIVED
-        rank = None if anyone else _rank_that_continues(view.case, claim)
-        later = (_end if claim.pattern.survivable == "finished" else _sign_of_work)(view.case, claim.event, rank)
-        near_counts = anyone or claim.role != "symptom" or _is_tried_again(claim.event)
-        if later is None or not (near_counts or _far_below(later, claim.event)):
-            continue
-        if rank is not None or anyone or not _ended_a_rank(view.case, claim.event):
-            yield Defeat(at, "context", f"the rank continued: `{cut(later.text.strip(), 80)}` at {later.where}")
+        for shows, words in (SIGNS[sign] for sign in signs or ("",) if sign in SIGNS):
+            if later := shows(view.case, claim):
+                yield Defeat(at, "context", f"{words}: `{cut(later.text.strip(), 80)}` at {later.where}")
 
 
 def _may_be_handled(case: Case, claim: Claim, guilty: bool) -> bool:
-    """Whether the writer can have lived on: not after its own death, a report on another process, or NaN. A complaint
-    counts where nothing is known to have failed."""
-    e = claim.event
-    if claim.speaker in ("kernel", "scheduler", "cluster") or e.source_kind == "kernel":
-        return False
-    if claim.pattern.survivable in LIVED:
-        return True
-    if claim.pattern.category == "numerics" or not _is_of_its_writer(claim, guilty):
-        return False
-    if e.fields.get("excepthook") or e.fields.get("reported_by"):
+    """Whether the writer can have lived on: not after its own death, a report on another process, or NaN. A symptom
+    counts only where nothing is known to have failed, and if it reports neither an end nor a wait until a timeout."""
+    e, entity = claim.event, claim.pattern.entity
+    if e.fields.get("excepthook") or e.fields.get("reported_by") or claim.pattern.category == "numerics":
         return False
     # glibc's message on a common console has no rank: the lines below it are the other ranks'
-    crashed = claim.pattern.category == "native-crash" and bool(case.ended("crash"))
-    return bool(claim.ranks) or not (crashed or claim.pattern.survivable == "never")
-
-
-def _is_of_its_writer(claim: Claim, guilty: bool) -> bool:
-    """Whether it is about the writer, its ranks, its child or its host, or about the whole job, but for a stop: a trap
-    may still write."""
-    if claim.role == "symptom" and claim.event.fields.get("wrapper"):
-        return True
-    # a symptom counts that reports neither an end nor a wait until a timeout
-    if claim.role != "cause" and (guilty or claim.role != "symptom" or any(map(claim.tells, ENDINGS))):
+    if not claim.ranks and claim.pattern.category == "native-crash" and case.ended("crash"):
         return False
-    whole = claim.pattern.entity in ("job", "host") and not claim.of("stop")
-    return whole or claim.pattern.entity in OF_RANKS
+    if claim.role == "symptom" and e.fields.get("wrapper"):
+        return True
+    symptom = claim.role == "symptom" and not guilty and not any(map(claim.tells, ENDINGS))
+    # about the writer, its ranks, its child or its host, or about the whole job, but for a stop: a trap may still write
+    own = entity in OF_RANKS or (entity in ("job", "host") and not claim.of("stop"))
+    return own and (claim.role == "cause" or symptom)
 
 
-def _rank_that_continues(case: Case, claim: Claim) -> int | None:
-    if claim.pattern.entity == "missing-ranks":  # who complains of another's absence may catch that
-        return case.rank_of(claim.event)
+def _own_work(case: Case, claim: Claim) -> Event | None:
+    """Work of the rank that handled it; below a symptom only further down, for the others may print a last step."""
     rank = claim.ranks[0] if claim.ranks else None
+    if claim.pattern.entity == "missing-ranks":  # who complains of another's absence may catch that
+        rank = case.rank_of(claim.event)
     # of a rank that is known by elimination the nameless lines below are no more than of any other
-    return None if case.registry.identify(claim.event) == (rank, Strength.LISTED) else rank
+    elif case.registry.identify(claim.event) == (rank, Strength.LISTED):
+        rank = None
+    later = _work(case, claim, rank)
+    if later is None or (rank is None and _ended_a_rank(case, claim.event)):
+        return None
+    near_counts = claim.role != "symptom" or _is_tried_again(claim.event)
+    return later if near_counts or _far_below(later, claim.event) else None
 
 
-def _sign_of_work(case: Case, e: Event, rank: int | None) -> Event | None:
+def _work(case: Case, claim: Claim, rank: int | None = None) -> Event | None:
     """Progress or a final message below a failure, or any line where the failure itself announces another try. A
     final message below an exception that ended the process is its shell's, unless only a good run prints it."""
+    e = claim.event
     # what a writer without a rank prints below a wait that timed out is no sign that the exception was handled: torch
     # aborts the collective, and each rank gets one step further
     waits = case.telling("wait") if e.fields.get("frames") else ()
@@ -103,13 +104,6 @@ def _sign_of_work(case: Case, e: Event, rank: int | None) -> Event | None:
 def _line_below(case: Case, e: Event, rank: int | None) -> Event | None:
     below = (x for x in case.by_source[e.where.source] if x.kind == "line" and x.below(e))
     return next((x for x in below if rank is None or case.rank_of(x) in (rank, None)), None)
-
-
-def _end(case: Case, e: Event, _: int | None) -> Event | None:
-    """The end that its log reports, below a failure that shows in the exit code only."""
-    bye = liveness.last_finish(case, e.where.source)
-    well = bye is not None and liveness.surely_finished(bye) and all(map(case.unharmed, case.ends))
-    return bye if well else None
 
 
 def _is_tried_again(e: Event) -> bool:
@@ -148,22 +142,32 @@ def _failed_with_a_code(case: Case) -> set[int | None]:
     return failed
 
 
-def finite_again(view: View) -> Iterator[Defeat]:
-    """A NaN after which the same writer reports a finite loss did not spread to the weights."""
-    for at, claim in view.numbered("cause", "symptom"):
-        if claim.pattern.spreads and (later := _finite_loss(view.case, claim.event)):
-            yield Defeat(at, "context", f"the loss is finite later: `{cut(later.text.strip(), 80)}` at {later.where}")
+def _finish(case: Case, claim: Claim) -> Event | None:
+    """The finish that its log reports, where no bad end is known: the failure shows in the exit code only."""
+    bye = liveness.last_finish(case, claim.event.where.source)
+    well = bye is not None and liveness.surely_finished(bye) and all(map(case.unharmed, case.ends))
+    return bye if well else None
 
 
-def _finite_loss(case: Case, e: Event) -> Event | None:
-    """The last progress line of the same writer, if it is far below and its loss is finite."""
+def _finite_loss(case: Case, claim: Claim) -> Event | None:
+    """The last progress line of the same writer, if it is far below and its loss is finite: then the NaN did not reach
+    the weights."""
+    e = claim.event
     own = [x for x in case.by_source[e.where.source] if x.kind == "progress" and x.rank == e.rank]
     last = max((x for x in own if "loss" in x.fields), key=lambda x: x.line, default=None)
     try:
-        finite = last is not None and math.isfinite(float(last.fields["loss"]))
+        finite = last is not None and math.isfinite(float(last.fields["loss"])) and _far_below(last, e)
     except ValueError:
         return None
-    return last if last is not None and finite and _far_below(last, e) else None
+    return last if finite else None
+
+
+SIGNS: Mapping[str, tuple[Callable[[Case, Claim], Event | None], str]] = {
+    "": (_own_work, "the rank continued"),
+    "work": (_work, "the rank continued"),
+    "finish": (_finish, "the rank continued"),
+    "finite-loss": (_finite_loss, "the loss is finite later"),
+}
 
 
 def caught(view: View) -> Iterator[Defeat]:
@@ -174,7 +178,7 @@ def caught(view: View) -> Iterator[Defeat]:
             continue
         lines = (x for x in view.case.by_source[e.where.source] if x.kind == "line" and x.line > e.end)
         wrote_on = any(not liveness.is_bar(x) for x in lines)
-        if claim.pattern.generic and _first_function(e) not in RUNNERS and wrote_on:
+        if claim.pattern.generic and e.fields["frames"][0][2] not in RUNNERS and wrote_on:
             yield Defeat(at, "symptom", "a library raised and caught it, and continued")
         elif _logged_below_error(view.case, e):
             yield Defeat(at, "symptom", "it was caught and not logged as an error")
@@ -191,11 +195,6 @@ def ended_a_thread(view: View) -> Iterator[Defeat]:
                 yield Defeat(
                     at, "symptom", f"it ended a thread; the process ended by its own exception at {main.where}"
                 )
-
-
-def _first_function(e: Event) -> str:
-    frames = e.fields.get("frames")
-    return frames[0][2] if frames else ""
 
 
 def _logged_below_error(case: Case, e: Event) -> bool:
@@ -253,7 +252,7 @@ def _in_finished_runs(view: View) -> Iterator[tuple[int, Claim, Event]]:
 
 def _final(claim: Claim) -> bool:
     """Whether it reports the end of a process or job, so that a final message below it is a shell's."""
-    dead = liveness.uncaught(claim.event) or claim.pattern.survivable in ("never", "finished")
+    dead = liveness.uncaught(claim.event) or not {"nothing", "finish"}.isdisjoint(claim.pattern.survived_by)
     ends = any(claim.tells(word) for word in ("end", "exit", "stop", "asks"))
     return dead or ends or claim.pattern.category == "native-crash" or claim.pattern.family in BATCH
 
@@ -272,9 +271,10 @@ def fell_back(view: View) -> Iterator[Defeat]:
 def restored(view: View) -> Iterator[Defeat]:
     """A file server that answers again, or a volume that was mounted in the end, where nothing failed meanwhile. In a
     cluster's list of events the later line decides in any case."""
-    failed = [c for c in view.claims if c.accuses and not c.pattern.restored_by]
+    failed = any(c.accuses and {*SURVIVED_BY}.issuperset(c.pattern.survived_by) for c in view.claims)
     for at, claim in view.numbered("cause", "symptom"):
-        e, later = claim.event, view.case.by_pattern[claim.pattern.restored_by]
-        end = next((x for x in later if x.where.source == e.where.source and x.below(e)), None)
-        if end is not None and (claim.speaker == "cluster" or not failed):
+        later = (x for word in claim.pattern.survived_by for x in view.case.by_pattern[word])
+        if (end := next((x for x in later if x.below(claim.event)), None)) and (
+            claim.speaker == "cluster" or not failed
+        ):
             yield Defeat(at, "context", f"it passed: {end.where}")

@@ -108,7 +108,7 @@ def _ranks(claims: Iterable[Claim]) -> Ranks:
 
 def _first_nan(claims: Sequence[Claim]) -> Ranks:
     """The ranks whose own loss was NaN first, where all raise in the end: it spreads with the gradients."""
-    nans = [(c.event.fields.get("step"), c) for c in claims if c.pattern.spreads and c.ranks]
+    nans = [(c.event.fields.get("step"), c) for c in claims if "finite-loss" in c.pattern.survived_by and c.ranks]
     first = min((step for step, _ in nans if step is not None), default=None)
     return _ranks(c for step, c in nans if step == first)
 
