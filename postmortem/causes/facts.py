@@ -315,7 +315,7 @@ def _at_hand(seen: Seen) -> Found:
         yield "placed", True, None
     if seen.ranks and case.finished >= set(seen.ranks):
         yield "left", True, None
-    if root is not None and root.tells("killed"):
+    if root is not None and (root.pattern.category, root.pattern.entity) == ("external-signal", "pid"):
         yield "sender-stated", True, root.event
 
 

@@ -53,7 +53,8 @@ def tier(claim: Claim) -> float:
 def _stated_tier(claim: Claim, category: str, level: float) -> float:
     if category == "external-signal" and claim.tells("stop"):
         return STOPPED
-    if claim.tells("killed") or (category == "numerics" and claim.pattern.severity == "fatal"):
+    killed = category == "external-signal" and claim.pattern.entity == "pid"
+    if killed or (category == "numerics" and claim.pattern.severity == "fatal"):
         return STRONG
     if category == "rendezvous" and claim.pattern.entity == "self":
         return OWN_RENDEZVOUS

@@ -105,7 +105,6 @@ class Pattern:
     reads_as: ReadsAs | None = None  # another pattern's observation under other versions
     says_why: bool = False  # the rank itself gives the reason, so no other is needed
     bears_out: tuple[str, ...] = ()  # categories of other lines that this line confirms
-    names_ranks_of: str = ""  # the category of which it names the ranks, where the cause's line does not
     tried_again: str = ""  # a line that matches this is a warning of a retry: it accuses where something failed
     topic: str = ""  # words that may name its category: its `own`, or those `around` it too
     stands_for: str = ""  # the category of a failure of which only this is known

@@ -52,10 +52,6 @@ TELLS = (  # the meaning of a pattern's line for the reasoning over several rank
     "stop",  # a user or a system ended the whole job
     "asked",  # a process reports that it was asked to stop
     "aborts",  # one rank ended the whole job
-    "lost",  # a process is gone, as its supervisor reports
-    "node-lost",  # a node is gone, as the scheduler reports
-    "killed",  # a process was killed from outside, and not by the OOM killer
-    "oom-count",  # a memory cgroup counted OOM kills
     "child",  # a rank reports a child of its own, by pid
     "wait",  # a rank waited for others until a time-out
     "count",  # how far a rank had come in a process group
@@ -63,7 +59,6 @@ TELLS = (  # the meaning of a pattern's line for the reasoning over several rank
     "laggards",  # the library compared the ranks, and names those that did not come
     "joins",  # a rank announces itself to a group, and how many have
     "join-wait",  # a rank waited in the store for others to come
-    "join-count",  # and reports how many came
     "no-store",  # a rank found no store
     "store",  # the store could not be opened
     "raiser",  # a further line of an exception's message, with the rank that raised it

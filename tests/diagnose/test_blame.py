@@ -33,7 +33,6 @@ def test_the_comparison_of_the_ranks_decides_a_line_about_the_group() -> None:
         (claim(late, ranks=(0,)), compared("storage"), (0,)),
         (claim(late, ranks=(0,), strength="suffered"), compared("hang"), (0,)),
         (claim(pattern("absent", "hang", entity="missing-ranks"), ranks=(0,)), compared("hang"), (0,)),
-        (claim(late, ranks=(0,)), claim(pattern("list", "storage", names_ranks_of="hang"), ranks=(1,)), (1,)),
         (claim(RAISED, ranks=(0,)), compared("hang"), (0,)),
     ):
         assert blame.culprits(case(ranks=range(4)), root, [root, other]) == ranks
@@ -122,7 +121,7 @@ def test_or_of_the_one_that_is_silent_or_that_the_scheduler_names() -> None:
     assert out_of_memory(KILL, *raised) == (2,)
     assert out_of_memory(KILL, raised[0], events=[final_line(1)]) == (2,)
     assert out_of_memory(KILL, raised[0]) == ()
-    report = claim(pattern("task", "host-oom", entity="rank", names_ranks_of="host-oom"), ranks=(0, 1), role="symptom")
+    report = claim(pattern("task", "host-oom", entity="rank"), ranks=(0, 1), role="symptom")
     host = pattern("step", "host-oom", entity="host")
     assert out_of_memory(claim(host, event(speaker="scheduler")), report) == (0, 1)
     assert out_of_memory(claim(host, event(speaker="kernel")), report) == (2,)

@@ -20,8 +20,8 @@ ASKS = pattern("asks", None, role="symptom", tells=("asks",))
 FORCES = pattern("forces", None, role="symptom", tells=("forces",))
 STOP = pattern("stop", "scheduler", role="symptom", tells=("stop",))
 END = pattern("end", None, role="confirms", tells=("end",))
-RAYLET = pattern("raylet", None, role="confirms", tells=("lost",))
-COUNT = pattern("count", None, role="confirms", tells=("oom-count",))
+RAYLET = pattern("raylet", None, role="symptom", family="ray", stands_for="peer-lost")
+COUNT = pattern("count", None, role="confirms", bears_out=("host-oom",))
 ALL = [RAISED, LOST, ASKS, FORCES, STOP, END, RAYLET, COUNT]
 
 
@@ -60,8 +60,7 @@ def test_a_memory_cgroup_that_counts_a_kill_states_whose_it_was() -> None:
     seen = case(*exits(r1=-9), count, ranks=(0, 1), hosts={1: "a"}, patterns=ALL)
     (c,) = derive(seen, [])
     assert (c.pattern.id, c.event) == ("rank-killed-in-full-cgroup", count)
-    line = event(pattern="count")
-    assert found([], *exits(r1=-9), line) == [("rank-killed-in-full-cgroup", (1,))]
+    assert found([claim(COUNT)], *exits(r1=-9)) == [("rank-killed-in-full-cgroup", (1,))]
     assert found([], *exits(r1=-9), count, hosts={1: "b"}) == [("rank-exit-sigkill", (1,))]
     assert found([], *exits(r1=-9, r2=-9), count)[0] == ("rank-exit-sigkill", (1,))
     assert found([], *exits(r1=-11), count) == [("rank-exit-crash-signal", (1,))]

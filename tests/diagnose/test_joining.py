@@ -12,7 +12,7 @@ from postmortem.model import Event
 
 WAIT = pattern("wait", "rendezvous", role="symptom", entity="rank", tells=("join-wait",))
 NO_STORE = pattern("no-store", "rendezvous", role="symptom", tells=("no-store",))
-COUNT = pattern("count", "rendezvous", role="symptom", tells=("join-count",))
+COUNT = pattern("count", "rendezvous", role="symptom")
 PATTERNS = [WAIT, NO_STORE, COUNT]
 Found = list[tuple[str, tuple[int, ...]]]
 
@@ -131,15 +131,15 @@ def test_those_who_wait_for_a_rank_that_no_rank_is_have_a_larger_world() -> None
     assert found([waiting], *ALL[:3], *full, world=3) == [("world-sizes-differ", (2,))]
 
 
-def count(rank: int, joined: int, world: int = 4, key: str = "store_based_barrier_key:1") -> Event:
+def count(rank: int, joined: int, world: int = 4, key: str = "store_based_barrier_key:1") -> Claim:
     fields = {"rank": rank, "world": world, "joined": joined, "store_key": key}
-    return event("Timed out", f"r{rank}.log", 3, pattern="count", fields=fields)
+    return claim(COUNT, event("Timed out", f"r{rank}.log", 3, fields=fields))
 
 
 def test_if_those_who_count_are_all_that_came_the_others_did_not() -> None:
-    assert found([], *(count(r, 2) for r in (0, 1))) == [("rank-never-joined", (2, 3))]
-    assert found([], *(count(r, 3) for r in (0, 1))) == []  # one more came and said nothing
-    assert found([], count(0, 1)) == []  # most are missing
-    assert found([], *(count(r, 4) for r in range(4))) == []  # all came
-    assert found([], *(count(r, 2, key="barrier_key:2") for r in (0, 1))) == []
-    assert found([], count(0, 1, world=2)) == [("rank-never-joined", (1,))]
+    assert found([count(r, 2) for r in (0, 1)]) == [("rank-never-joined", (2, 3))]
+    assert found([count(r, 3) for r in (0, 1)]) == []  # one more came and said nothing
+    assert found([count(0, 1)]) == []  # most are missing
+    assert found([count(r, 4) for r in range(4)]) == []  # all came
+    assert found([count(r, 2, key="barrier_key:2") for r in (0, 1)]) == []
+    assert found([count(0, 1, world=2)]) == [("rank-never-joined", (1,))]

@@ -94,7 +94,8 @@ def _is_evidence(case: Case, rank: int, end: Ending, explained: bool) -> bool:
 
 def _claim(case: Case, rank: int, end: Ending, event: Event, claims: Sequence[Claim]) -> list[Claim]:
     host = event.fields.get("host") or event.host or case.registry.host_of.get(rank)
-    counters = (*case.of_kind("counter"), *case.telling("oom-count"))
+    counts = (c.event for c in claims if c.role == "confirms" and "host-oom" in c.pattern.bears_out)
+    counters = (*case.of_kind("counter"), *counts)
     here = [e for e in counters if host in (None, e.host) or not e.host]
     full = here[:1] if case.ended("kill") == [rank] else []
     p = case.library.get("rank-killed-in-full-cgroup" if full else PATTERNS[end.kind])
@@ -206,7 +207,7 @@ def _of_reports(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     for c, end in _reported_ends(claims):
         if end.kind != "clean" and _unaccounted(case, c, end, _complaints(claims, c.pattern.generic)):
             return _of_report(case, c, end, claims)
-    lost = next((c for c in claims if c.tells("lost") and len(c.ranks) == 1), None)
+    lost = next((c for c in claims if c.pattern.family == "ray" and c.kind == "peer-lost" and len(c.ranks) == 1), None)
     if lost is None:
         return []
     because = f"{ranks_text(lost.ranks)} was lost by Ray, and the end of its process is not in these logs"

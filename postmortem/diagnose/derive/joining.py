@@ -82,7 +82,8 @@ def _counted(m: Meeting) -> Claim | None:
     Timed out initializing … in store based barrier on rank: 0, for key: store_based_barrier_key:1
     (world_size=2, worker_count=1, …
     """
-    complaints = [e for e in m.case.telling("join-count") if e.fields.get("store_key", "").endswith("barrier_key:1")]
+    counts = (c.event for c in m.claims if c.accuses and "joined" in c.event.fields)
+    complaints = [e for e in counts if e.fields.get("store_key", "").endswith("barrier_key:1")]
     came = {r for e in complaints if (r := e.fields.get("rank")) is not None}
     world = max((e.fields.get("world") or 0 for e in complaints), default=0)
     missing = sorted(set(range(min(world, MOST_RANKS))) - came)

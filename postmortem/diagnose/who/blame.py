@@ -120,9 +120,7 @@ def _by_the_group(root: Claim, claims: Sequence[Claim]) -> Claim | None:
         return None
     named = root.ranks and category == "collective-mismatch"  # the line itself names the ranks that differ
     wanted = ("collective-mismatch",) if named else (*OF_THE_GROUP, None)
-    stated = (c for c in claims if c.pattern.names_ranks_of == category)
-    derived = (c for c in claims if c.pattern.derived and c.ranks and c.pattern.category in wanted)
-    return next(stated, None) or next(derived, None)
+    return next((c for c in claims if c.pattern.derived and c.ranks and c.pattern.category in wanted), None)
 
 
 def with_comparison(root: Claim, ranks: Ranks, claims: Sequence[Claim]) -> Claim:
@@ -152,7 +150,7 @@ def _other_model(root: Claim) -> Ranks:
 def _out_of_memory(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The rank whose memory ran out, where the line names a host or a job: as srun names it, else the one that
     another line, an exit code or its silence identifies."""
-    named = _ranks(c for c in claims if c.pattern.names_ranks_of == "host-oom")
+    named = _of_category((c for c in claims if c.pattern.entity == "rank"), "host-oom")
     if named and root.pattern.entity == "host" and root.speaker != "kernel" and not root.pids:
         return named
     others = [c for c in claims if c is not root and c.role in ("cause", "confirms")]
