@@ -13,7 +13,7 @@ from functools import cached_property
 from postmortem.align.place import moment
 from postmortem.align.years import YEARLESS_END
 from postmortem.diagnose import processes
-from postmortem.diagnose.claims import OTHERS, Claim
+from postmortem.diagnose.claims import Claim, by
 from postmortem.diagnose.processes import Process
 from postmortem.diagnose.who.evidence import Registry
 from postmortem.formats.endings import Ending
@@ -187,7 +187,7 @@ class Case:
     @cached_property
     def own(self) -> list[Event]:
         """What the job itself left: its lines, or else the crashes of processes whose environment has a rank."""
-        lines = [e for e in self.events if e.speaker not in OTHERS]
+        lines = [e for e in self.events if not by(e, "outside")]
         return lines or [e for e in self.of_kind("crash") if e.rank is not None]
 
     @cached_property
@@ -210,7 +210,7 @@ class Case:
         at, first, last = moment(e), self.start, self.end
         if at is None or first is None or last is None:
             at, (first, last) = _dated(e), self._dates
-        if e.speaker not in ("scheduler", "cluster") or at is None or first is None or last is None:
+        if not by(e, "of_jobs") or at is None or first is None or last is None:
             return ""
         return "" if first - DAY_S < at < last + DAY_S else "it is dated more than a day before or after this job"
 

@@ -58,7 +58,7 @@ def _stated_tier(claim: Claim, category: str, level: float) -> float:
         return STRONG
     if category == "rendezvous" and claim.pattern.entity == "self":
         return OWN_RENDEZVOUS
-    whole_host = claim.speaker in ("kernel", "scheduler", "cluster") or claim.pattern.entity in ("job", "gpu", "host")
+    whole_host = claim.by("whole") or claim.pattern.entity in ("job", "gpu", "host")
     return 0.0 if level < STRONG and whole_host else level
 
 

@@ -18,8 +18,8 @@ from postmortem.system import forms
 
 T = TypeVar("T", int, str)
 CATEGORIES = forms.rows("diagnose/categories")
+SPEAKERS = forms.rows("diagnose/speakers")
 HEIGHT = {"cause": 3, "symptom": 2, "confirms": 1, "context": 0}  # roles fall from left to right
-OTHERS = ("kernel", "scheduler", "cluster", "tool")  # speakers beside a job: not all their reports are about it
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,10 @@ class Claim:
         """Whether its category has a trait, `is` in categories.yaml."""
         return has(self.kind, trait)
 
+    def by(self, trait: str) -> bool:
+        """Whether its writer has a trait, `is` in speakers.yaml."""
+        return by(self.event, trait)
+
     def tells(self, word: str) -> bool:
         """Whether its pattern has this word under `tells` (see vocabulary.py)."""
         return word in self.pattern.tells
@@ -90,6 +94,11 @@ class Link:
 def has(category: str, trait: str) -> bool:
     """Whether a category has a trait."""
     return trait in CATEGORIES.get(category, {}).get("is", ())
+
+
+def by(e: Event, trait: str) -> bool:
+    """Whether the writer of a line has a trait."""
+    return trait in SPEAKERS[e.speaker]["is"]
 
 
 def merged(claims: Sequence[Claim]) -> Claim:

@@ -45,7 +45,7 @@ def _against(root: Claim, c: Claim) -> str:
     """The fact that forbids a link; empty where none does."""
     if root.strength == "stated" and surely_before(c, root):
         return "it precedes the cause"
-    if c.speaker in ("kernel", "tool") and not declared(root, c) and not _meet(root, c):
+    if c.by("of_host") and not declared(root, c) and not _meet(root, c):
         return "nothing links it to the cause"
     return ""
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from postmortem.diagnose import liveness, reached
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import OTHERS, Claim, has
+from postmortem.diagnose.claims import Claim, by, has
 from postmortem.diagnose.derive import standstill
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event, Outcome, speaker_in
@@ -97,7 +97,7 @@ def _are_documents(kinds: set[str]) -> bool:
 
 def _unknown_notices(case: Case) -> list[Event]:
     """Complaints of the job that no pattern knows as benign."""
-    return [e for e in case.of_kind("notice") if e.where not in case.known_benign and e.speaker not in OTHERS]
+    return [e for e in case.of_kind("notice") if e.where not in case.known_benign and not by(e, "outside")]
 
 
 def failed(case: Case, claims: Sequence[Claim]) -> bool:
@@ -110,14 +110,14 @@ def failed(case: Case, claims: Sequence[Claim]) -> bool:
 def complains(case: Case, c: Claim) -> bool:
     """Whether it reports a failure: an error, or a warning with nothing after it."""
     waits = c.pattern.if_last == "repeated" or bool(c.pattern.stands_for)
-    last = c.speaker not in OTHERS and c.event.line > liveness.last_line(case, c.event.where.source)  # none at work
+    last = not c.by("outside") and c.event.line > liveness.last_line(case, c.event.where.source)  # none at work
     last = last or (bool(c.pattern.if_last and c.because) and waits)
     return c.role == "symptom" and (c.pattern.severity in LOUD or last or _chosen(case, c))
 
 
 def _confirms(case: Case, c: Claim) -> bool:
     """Whether it confirms a failure of a rank below the last sign of work, of which no other line is left."""
-    loud = c.role == "confirms" and c.pattern.severity in LOUD and c.speaker not in OTHERS
+    loud = c.role == "confirms" and c.pattern.severity in LOUD and not c.by("outside")
     last = loud and c.event.line > liveness.last_line(case, c.event.where.source)
     return last and not liveness.all_done(case)
 
@@ -138,6 +138,6 @@ def _in_trouble(case: Case, claims: Sequence[Claim]) -> bool:
     in the kernel may be another job's, unless its lines were chosen."""
     if liveness.is_alive(case):
         return False
-    symptoms = [c for c in claims if c.role == "symptom" and (c.speaker != "kernel" or _chosen(case, c))]
+    symptoms = [c for c in claims if c.role == "symptom" and (not c.by("of_host") or _chosen(case, c))]
     confirmed = [c for c in claims if c.role == "confirms" and c.speaker == "kernel" and c.pattern.severity in LOUD]
     return bool(symptoms or confirmed or case.of_kind("stack"))

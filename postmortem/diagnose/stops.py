@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import OTHERS, Claim
+from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.wording import capital, listed, ranks_text
 from postmortem.formats.lineform import message
 from postmortem.model import Event
@@ -103,7 +103,7 @@ def _signaled(case: Case) -> Claim | None:
 
 def _reported(case: Case, claims: Sequence[Claim]) -> Claim | None:
     """Ranks that report a SIGTERM, where no line shows a sender, a failure, a finish or that they worked on."""
-    asked = [c for c in claims if c.tells("asked") and c.speaker not in OTHERS and not _went_on(case, c.event)]
+    asked = [c for c in claims if c.tells("asked") and not c.by("outside") and not _went_on(case, c.event)]
     failed = any(c.role == "symptom" and c not in asked for c in claims)
     known = [case.finished, case.telling("asks"), case.telling("stop"), liveness.all_done(case)]
     if not asked or failed or any(known) or not case.by_kind["worked"]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from postmortem.diagnose import liveness, order, topics
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import OTHERS, Claim
+from postmortem.diagnose.claims import Claim, by
 from postmortem.diagnose.wording import ranks_text
 from postmortem.formats import endings
 from postmortem.formats.endings import Ending
@@ -151,7 +151,7 @@ def _lines_above(case: Case, report: Event, ranks: Sequence[int]) -> list[Event]
 def _is_about_others(case: Case, x: Event) -> bool:
     """Whether a line is a launcher's, or no failure by its pattern."""
     p = case.library.get(x.pattern)
-    return x.speaker in OTHERS or (p is not None and (p.role == "context" or p.entity in ("pid", "rank", "job")))
+    return by(x, "outside") or (p is not None and (p.role == "context" or p.entity in ("pid", "rank", "job")))
 
 
 def _is_error(case: Case, x: Event, end: int) -> bool:
@@ -237,7 +237,7 @@ def _reported_ends(claims: Sequence[Claim]) -> list[tuple[Claim, Ending]]:
 
 def _complaints(claims: Sequence[Claim], whole_job: bool) -> list[Claim]:
     """Symptoms that account for an end; for the end of the whole job also those of a category by `stands_for` alone."""
-    symptoms = [c for c in claims if c.role == "symptom" and c.speaker != "kernel"]
+    symptoms = [c for c in claims if c.role == "symptom" and not c.by("of_host")]
     stand_for = [c for c in symptoms if whole_job and c.pattern.stands_for not in ("", "python-exception")]
     return [c for c in symptoms if c.pattern.category or c in stand_for]
 
@@ -263,9 +263,9 @@ def _unfinished_here(case: Case, e: Event) -> tuple[int, ...]:
 def _job_went_on(case: Case, c: Claim) -> bool:
     """Whether the job went on below in the same log, and was done: a helper step of a batch script failed. A report
     on the whole job has no progress below it, nor has the end of a rank that rank's own."""
-    rank = c.event.rank if c.tells("end") and c.speaker not in OTHERS else None
+    rank = c.event.rank if c.tells("end") and not c.by("outside") else None
     whole = rank is not None or c.pattern.entity == "job" or liveness.all_done(case)
-    later = liveness.after(case, c.event, rank) if whole and c.speaker != "kernel" else iter(())
+    later = liveness.after(case, c.event, rank) if whole and not c.by("of_host") else iter(())
     return next(later, None) is not None
 
 

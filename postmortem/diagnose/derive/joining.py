@@ -97,7 +97,7 @@ def _store_not_opened(m: Meeting) -> Claim | None:
     """Rank 0 opens the store. If it fell silent before, all others look for it in vain; if its last line is about the
     group, the store may be open and out of reach."""
     peers = m.present - {0}
-    accused = m.case.ranks_of(c.event for c in m.claims if c.accuses and c.speaker != "launcher")
+    accused = m.case.ranks_of(c.event for c in m.claims if c.accuses and c.speaker == "rank")
     busy = m.case.finished | m.case.ranks_of(m.case.of_kind("progress")) | {*m.case.ended("kill", "crash", "own")}
     if not peers or set(m.outside) != peers or 0 not in m.present - accused - busy:
         return None
@@ -200,7 +200,7 @@ def _first_of_group(m: Meeting) -> Claim | None:
 
 def _stuck(m: Meeting) -> Claim | None:
     """Ranks with lines that neither joined nor complained: they hang before init_process_group."""
-    own = [c for c in m.claims if c.accuses and c.speaker != "launcher" and c.pattern.family != "launcher"]
+    own = [c for c in m.claims if c.accuses and c.speaker == "rank" and c.pattern.family != "launcher"]
     ready = m.case.ranks_of((*m.case.of_kind("progress"), *(c.event for c in own)))
     stuck = sorted(m.present - ready - m.waiting - set(m.case.ended("kill", "crash")))
     if not stuck or not m.waiting or len(stuck) > len(m.waiting):

@@ -11,7 +11,7 @@ from collections.abc import Sequence, Set
 
 from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claims import Claim, by
 from postmortem.formats.lineform import shape
 from postmortem.model import Event, Where
 from postmortem.system import forms
@@ -39,7 +39,7 @@ def derive(case: Case, claims: list[Claim]) -> list[Claim]:
 def _end(case: Case, source: str, benign: Set[Where]) -> tuple[Event, str] | None:
     """The last line of one log that reports a failure, and the pattern's name."""
     worked = liveness.last_line(case, source)
-    lines = [e for e in case.by_source[source] if e.kind in ("line", "notice") and e.speaker != "kernel"]
+    lines = [e for e in case.by_source[source] if e.kind in ("line", "notice") and not by(e, "outside")]
     end = max((e.line * (e.kind == "line") for e in lines), default=0)
     last = [e for e in lines if e.line > max(end - BEHIND - 1, worked)]
     errors = [e for e in _unanswered(last) if e.where not in benign and not _is_of_script(e, worked)]

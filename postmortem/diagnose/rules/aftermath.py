@@ -47,7 +47,7 @@ def _all_lost(view: View, claim: Claim, losses: Losses) -> Claim | None:
 def _first_losses(view: View) -> Losses:
     """The first complaint of every rank in each of its logs."""
     complaints = (c for c in view.claims if c.of("complaint"))
-    found = [c for c in complaints if c.accuses and c.speaker != "kernel"]
+    found = [c for c in complaints if c.accuses and not c.by("outside")]
     own = ((c, c.event) for c in found if not _about_a_service(c))
     in_logs = grouped(((view.case.rank_of(e), e.where.source), c) for c, e in own)
     return {place: min(claims, key=lambda c: c.event.line) for place, claims in in_logs.items()}

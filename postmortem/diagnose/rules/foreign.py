@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case, moment
-from postmortem.diagnose.claims import OTHERS, Claim
+from postmortem.diagnose.claims import Claim, by
 from postmortem.diagnose.derive import exits
 from postmortem.diagnose.explain import declared
 from postmortem.diagnose.order import gap
@@ -90,7 +90,7 @@ def of_another_run(view: View) -> Iterator[Defeat]:
     """A document about a process of another time, or of a pid that the job's own lines do not have. A core of a child
     counts: its parent is a process of the job."""
     case = view.case
-    own = [e for e in case.events if e.speaker != "tool"]
+    own = [e for e in case.events if not by(e, "outside")]
     pids = {str(pid) for e in own for pid in (e.pid, e.fields.get("pid"), child_of(e)) if pid}
     known = sum(any(str(pid) in pids for pid in each) for each in case.registry.pids.values())
     for at, claim in view.numbered("cause", "confirms"):
@@ -121,7 +121,7 @@ def in_another_cgroup(view: View) -> Iterator[Defeat]:
     tasks = {e.pid: set(e.fields["tasks"]) for e in view.case.of_kind("oom-tasks")}
     if len(tasks) < 2:
         return
-    job = [e for e in view.case.events if e.speaker != "kernel"]
+    job = [e for e in view.case.events if not by(e, "outside")]
     pids = {e.pid for e in job} | {e.fields.get("pid") for e in job}
     ours = {victim for victim, listed in tasks.items() if listed & (pids - {None, 0, 1})}
     for at, claim in view.numbered("cause", "confirms"):
@@ -149,19 +149,19 @@ def harmless(view: View) -> Iterator[Defeat]:
     if not liveness.all_done(case) or any(_is_complaint(case, c) for c in view.claims):
         return
     for at, claim in view.numbered("cause", "symptom", "confirms"):
-        if claim.speaker in OTHERS and not _after_the_end(case, claim):
+        if claim.by("outside") and not _after_the_end(case, claim):
             yield Defeat(at, "context", "all ranks finished, and none reports an error")
 
 
 def _is_complaint(case: Case, c: Claim) -> bool:
-    own = c.speaker not in OTHERS and c.pattern.category is not None
+    own = not c.by("outside") and c.pattern.category is not None
     return c.accuses and (own or bool(set(c.ranks) & set(case.registry.ranks)))
 
 
 def _after_the_end(case: Case, claim: Claim) -> bool:
     """Whether a scheduler ended a job that had reported its end: it hung at its exit."""
     at, ends = claim.event.at, [e.at for e in case.of_kind("finished")]
-    return claim.speaker != "kernel" and at is not None and all(end is not None and at > end for end in ends)
+    return claim.by("of_jobs") and at is not None and all(end is not None and at > end for end in ends)
 
 
 # ── causes that nothing links to this job ───────────────────────────────────────────────────────────────────
@@ -190,7 +190,7 @@ def unlinked(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     `dmesg` without -T or --time-format iso counts seconds since a boot that may be months ago. A scheduler's table of
     several jobs may lack this one's row; a cluster's events are mostly about other pods.
     """
-    causes = [c for c in claims if c.role == "cause" and c.speaker in OTHERS]
+    causes = [c for c in claims if c.role == "cause" and c.by("outside")]
     # the report of a GPU's state at some time explains a failure of a rank that fits
     causes = [c for c in causes if not c.ranks or c.event.source_kind == "gpu-report"] if case.own else []
     return _unconfirmed(case, [c for c in causes if _is_loose(case, c)], claims)
@@ -198,7 +198,7 @@ def unlinked(case: Case, claims: Sequence[Claim]) -> list[Claim]:
 
 def _unconfirmed(case: Case, loose: Sequence[Claim], claims: Sequence[Claim]) -> list[Claim]:
     """Those that no line of a rank confirms. Where a fault of a rank's GPU is known, the other faults are of other jobs."""
-    own = [c for c in claims if c.accuses and c.speaker not in OTHERS]
+    own = [c for c in claims if c.accuses and not c.by("outside")]
     known = any(c.ranks and _on_a_gpu(c) for c in claims)
     return [c for c in loose if (known and _on_a_gpu(c)) or not _confirmed(case, c, own)]
 

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from postmortem.diagnose import liveness, topics
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claims import Claim, by
 from postmortem.diagnose.derive import log_ends
 from postmortem.diagnose.order import WHOLE_S, relation
 from postmortem.diagnose.rules.foreign import is_program
@@ -64,7 +64,7 @@ class All:
     @cached_property
     def hosts(self) -> set[str]:
         """The hosts on which ranks are known to run."""
-        seen = {e.host for e in self.case.events if e.host and e.speaker in ("rank", "launcher")}
+        seen = {e.host for e in self.case.events if e.host and not by(e, "outside")}
         return {h.split(".")[0] for h in (*self.case.registry.host_of.values(), *seen)}
 
 

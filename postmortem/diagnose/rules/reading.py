@@ -106,7 +106,7 @@ def abort_of_a_collective(view: View) -> Iterator[Defeat]:
 def abort_of_a_gpu_error(view: View) -> Iterator[Defeat]:
     """A process that meets a GPU error aborts on it. The fault handler writes without a buffer, so its line may be
     above that of the error."""
-    errors = [c for c in view.claims if c.role == "cause" and c.pattern.category in ON_A_GPU and c.speaker != "kernel"]
+    errors = [c for c in view.claims if c.role == "cause" and c.pattern.category in ON_A_GPU and not c.by("outside")]
     for number, claim in view.numbered("cause"):
         if claim.pattern.category == "native-crash" and claim.event.fields.get("signal") == "Aborted":
             own = (c for c in errors if c.event.where.source == claim.event.where.source)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import OTHERS, Claim
+from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.who.evidence import Strength
 from postmortem.formats import endings
@@ -44,7 +44,7 @@ def went_on(view: View) -> Iterator[Defeat]:
     guilty = any(c.role == "cause" for c in view.claims) or not all(map(view.case.unharmed, view.case.ends))
     for at, claim in view.numbered():
         signs = {*SURVIVED_BY}.intersection(claim.pattern.survived_by)
-        if claim.speaker in OTHERS or not (signs or _may_be_handled(view.case, claim, guilty)):
+        if claim.by("outside") or not (signs or _may_be_handled(view.case, claim, guilty)):
             continue
         for shows, words in (SIGNS[sign] for sign in signs or ("",) if sign in SIGNS):
             if later := shows(view.case, claim):
@@ -246,7 +246,7 @@ def _in_finished_runs(view: View) -> Iterator[tuple[int, Claim, Event]]:
         return
     for at, claim in view.numbered("cause", "symptom", "confirms"):
         bye = liveness.last_finish(view.case, claim.event.where.source)
-        if claim.speaker not in OTHERS and claim.pattern.category != "numerics" and bye is not None:
+        if not claim.by("outside") and claim.pattern.category != "numerics" and bye is not None:
             yield at, claim, bye
 
 
@@ -274,7 +274,5 @@ def restored(view: View) -> Iterator[Defeat]:
     failed = any(c.accuses and {*SURVIVED_BY}.issuperset(c.pattern.survived_by) for c in view.claims)
     for at, claim in view.numbered("cause", "symptom"):
         later = (x for word in claim.pattern.survived_by for x in view.case.by_pattern[word])
-        if (end := next((x for x in later if x.below(claim.event)), None)) and (
-            claim.speaker == "cluster" or not failed
-        ):
+        if (end := next((x for x in later if x.below(claim.event)), None)) and (claim.by("of_jobs") or not failed):
             yield Defeat(at, "context", f"it passed: {end.where}")

@@ -151,7 +151,7 @@ def _out_of_memory(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The rank whose memory ran out, where the line names a host or a job: as srun names it, else the one that
     another line, an exit code or its silence identifies."""
     named = _of_category((c for c in claims if c.pattern.entity == "rank"), "host-oom")
-    if named and root.pattern.entity == "host" and root.speaker != "kernel" and not root.pids:
+    if named and root.pattern.entity == "host" and root.by("of_jobs") and not root.pids:
         return named
     others = [c for c in claims if c is not root and c.role in ("cause", "confirms")]
     found = _of_category(others, "host-oom") or _killed(case, root, claims)
