@@ -21,7 +21,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 _REGEXES = forms.regexes("formats/envelopes")
 _CLOCK = _REGEXES["clock"]  # part of each form below
 _ISO, _GLOG = _REGEXES["time-iso"], _REGEXES["time-glog"]
-_FORMS = [_REGEXES[f"time-{name}"] for name in ("iso", "ctime", "named", "glog", "syslog", "short")]
+_FORMS = [_REGEXES[f"time-{name}"] for name in ("iso", "ctime", "named", "glog", "syslog", "short", "month-first")]
 _UNIX, _BOOT, _EPOCH = (_REGEXES[name] for name in ("time-unix", "time-boot", "epoch"))
 _DATES = ((_ISO, len("2026-11-20 2")), (_GLOG, len("W1120 2")))  # the length up to where _CLOCK begins
 
