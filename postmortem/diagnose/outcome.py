@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from postmortem.diagnose import liveness, reached
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, by, has
-from postmortem.diagnose.derive import standstill
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event, Outcome, speaker_in
 from postmortem.model.vocabulary import LOUD
@@ -62,8 +61,6 @@ def _doubt(case: Case) -> str:
     """What speaks against a job that is at work to its last line."""
     if not case.of_kind("finished") and any(e.speaker == "tool" for e in case.of_kind("stack")):
         return "a tool took the stack of a process, and no line shows that the run ended"
-    if not case.of_kind("finished") and (lone := standstill.apart(case, standstill.last_lines(case))) is not None:
-        return f"{ranks_text(case.ranks_of([lone]))} stopped at another line than all others, and no line shows the end"
     errors = {e.where for e in _unknown_notices(case) if e.fields.get("reports_error")}
     return "errors precede its results" if len(errors) >= SEVERAL and not liveness.shown_at_work(case) else ""
 

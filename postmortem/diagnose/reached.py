@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from postmortem.diagnose import liveness
 from postmortem.diagnose.case import RANK_LOGS, Case
+from postmortem.diagnose.derive import standstill
 from postmortem.diagnose.derive.hangs.rank_rows import MOST_RANKS
 from postmortem.diagnose.derive.standstill import MONTH_S, QUIET_S, duration
 from postmortem.diagnose.wording import capital, ranks_text
@@ -118,9 +119,7 @@ def _behind(case: Case) -> Reached | None:
     few = behind or (others if len(others) < len(most) else {})
     if not few or len(few) > len(most):
         return None
-    first, other = next(iter(few.values())).event, most[0].event
-    text = f"{capital(ranks_text(few))} stopped at `{_doing(first)}`; the last line of the others is `{_doing(other)}`"
-    return Reached(text, _phase(case), tuple(sorted(few)), (first, other))
+    return _stopped(case, tuple(sorted(few)), next(iter(few.values())).event, most[0].event)
 
 
 def _last_lines(case: Case) -> Iterator[tuple[int, _Last]]:
@@ -146,7 +145,33 @@ def _begun(case: Case) -> Reached | None:
     if not found or len(busy) >= len(found):
         return None  # the work was complete, or goes on elsewhere
     e = max(found, key=lambda e: (e.at or 0.0, e.where.source))
-    return Reached(f"The log stops at `{_doing(e)}`{_after_step(case)}", _phase(case), (), tuple(found[:SHOWN]))
+    text = f"The log stops at `{_doing(e)}`{_after_step(case)}{_elsewhere(case, e)}"
+    return Reached(text, _phase(case), (), tuple(found[:SHOWN]))
+
+
+def _elsewhere(case: Case, begun: Event) -> str:
+    """The last line of the ranks that did not begin it, where each rank has one."""
+    last = standstill.last_lines(case)
+    others = [e for e in last if shape(e.text) != shape(begun.text)]
+    one_each = len(last) == len(case.ranks_of(last)) > len(others)
+    if not one_each or len({shape(e.text) for e in others}) != 1:
+        return ""
+    return f"; the last line of {ranks_text(case.ranks_of(others))} is `{_doing(others[0])}`"
+
+
+def _apart(case: Case) -> Reached | None:
+    """The one rank that ended with a line of its own, where all others went on to the same one."""
+    last = standstill.last_lines(case)
+    lone = standstill.apart(case, last)
+    if lone is None:
+        return None
+    other = next(e for e in last if shape(e.text) != shape(lone.text))
+    return _stopped(case, tuple(case.ranks_of([lone])), lone, other)
+
+
+def _stopped(case: Case, ranks: tuple[int, ...], at: Event, others: Event) -> Reached:
+    text = f"{capital(ranks_text(ranks))} stopped at `{_doing(at)}`; the last line of the others is `{_doing(others)}`"
+    return Reached(text, _phase(case), ranks, (at, others))
 
 
 def _quiet(case: Case) -> Reached | None:
@@ -168,7 +193,7 @@ def _never_worked(case: Case) -> Reached | None:
     if liveness.is_alive(case) or not launched or not ends:
         return None
     e = max(ends, key=lambda e: (e.at or 0.0, e.line))
-    text = f"Startup never completed: no rank reports a step; the last line is `{_doing(e)}`"
+    text = f"No rank reports a step; the last line is `{_doing(e)}`"
     return Reached(text, "rendezvous", (), (e,))
 
 
@@ -203,4 +228,12 @@ def _phase(case: Case) -> str:
     return "hang" if case.of_kind("progress") or liveness.shown_at_work(case) else "rendezvous"
 
 
-STEPS: Sequence[Callable[[Case], Reached | None]] = (announced, _communicators, _behind, _begun, _quiet, _never_worked)
+STEPS: Sequence[Callable[[Case], Reached | None]] = (
+    announced,
+    _communicators,
+    _behind,
+    _begun,
+    _apart,
+    _quiet,
+    _never_worked,
+)

@@ -87,14 +87,24 @@ def _end(case: Case, claims: Sequence[Claim]) -> Event | None:
 
 
 def last_lines(case: Case) -> list[Event]:
-    """The last line of every writer in each log."""
+    """The last line of every writer in each log, but for the copies on a launcher's console."""
     printed = ((e, case.rank_of(e)) for e in case.of_kind("line", "progress", "notice", "finished"))
     of_writers = grouped(
         ((e.where.source, rank), e)
         for e, rank in printed
         if e.source_kind in RANK_LOGS or (e.source_kind == "agent" and rank is not None)
     )
-    return [max(reversed(own), key=lambda e: e.line) for own in of_writers.values()]
+    return _without_copies(case, [max(reversed(own), key=lambda e: e.line) for own in of_writers.values()])
+
+
+def _without_copies(case: Case, last: Sequence[Event]) -> list[Event]:
+    """Of a rank with dated lines in several logs the last one, as mpirun writes them to its console and to a file for each
+    rank; and of lines without a rank those that are of no other log."""
+    of_ranks = grouped((case.rank_of(e), e) for e in last)
+    nameless = of_ranks.pop(None, [])
+    latest = [e for own in of_ranks.values() for e in ([max(own, key=_at)] if all(map(_stamped, own)) else own)]
+    known = {message(e.text) for e in latest}
+    return [*latest, *(e for e in nameless if message(e.text) not in known)]
 
 
 def _seconds_a_step(case: Case) -> float | None:
