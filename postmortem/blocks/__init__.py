@@ -182,7 +182,12 @@ def _together(events: list[Event], library: Library, guard: Guard) -> list[Event
 
 
 def _one_exception_per_line(events: list[Event]) -> list[Event]:
-    """The events without exceptions that the block of a traceback found too."""
+    """The events without exceptions that the block of a traceback found too, or that an entry of torchrun's failure
+    block quotes, with the rank."""
+    quoted = {e.where.line for e in events if e.fields.get("reported_by") == "launcher"}
+    if quoted:
+        theirs = (e.where.line not in quoted or e.fields.get("reported_by") == "launcher" for e in events)
+        events = [e for e, own in zip(events, theirs, strict=True) if e.kind != "exception" or own]
     if not [e for e in events if e.fields.get("headless")]:
         return events
     seen = {e.where.line for e in events if e.kind == "exception" and not e.fields.get("headless")}

@@ -34,7 +34,7 @@ _FRAME = _REGEXES["frame"]
 
 
 def parse(excerpt: Excerpt) -> Iterator[Event]:
-    """Read one entry: an exit, and the exception if the entry quotes the rank's traceback."""
+    """Read one entry: an exit, and the exceptions if the entry quotes the rank's traceback."""
     m = _REGEXES["entry-rank"].search(excerpt.text)
     if not m:
         return
@@ -46,7 +46,8 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
         if h := _REGEXES["entry-host"].search(line.text):
             host = h["host"]
     frames: Frames = []
-    exit_, exception, last = None, None, excerpt.number
+    exit_, last = None, excerpt.number
+    chain: list[tuple[Line, re.Match[str], Frames]] = []  # the last exception, and those that it was raised from
     lines = excerpt.block()
     next(lines)
     for line in lines:
@@ -58,7 +59,8 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
         elif (f := _FRAME.match(body)) and f["func"]:
             frames.append(frame_of(f))
         elif frames and (x := _REGEXES["entry-exception"].match(body)):
-            exception = (line, x)
+            chain.append((line, x, frames))
+            frames = []
         last = line.number
     if exit_ is None:
         return
@@ -70,14 +72,17 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
         event = event._replace(host=host)
     event = timed(event, stamp._replace(sigma=SIGMA) if stamp else None)
     yield event
-    if exception:
-        yield _quoted(excerpt, event, *exception, frames)
+    for quoted in chain:
+        yield _quoted(excerpt, event, *quoted, chained=quoted is not chain[-1])
 
 
-def _quoted(excerpt: Excerpt, exit_event: Event, line: Line, m: re.Match[str], frames: Frames) -> Event:
+def _quoted(
+    excerpt: Excerpt, exit_event: Event, line: Line, m: re.Match[str], frames: Frames, *, chained: bool
+) -> Event:
     context, before = excerpt.context(line.number)
     fields = exception_fields(m["type"], m["message"], line.text.strip(), frames)
     fields |= {"reported_by": "launcher", "local_rank": exit_event.fields["local_rank"]}
+    fields |= {"chained": True} if chained else {}
     return exit_event._replace(
         kind="exception",
         where=Where(excerpt.source.path, line.number, None, line.envelope.line),
