@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from postmortem.diagnose.case import RANK_LOGS, Case
 from postmortem.formats.endings import of_a_thread as of_a_thread
+from postmortem.formats.endings import surely_finished as surely_finished
 from postmortem.formats.endings import uncaught as uncaught
 from postmortem.model import Event
 
@@ -52,11 +53,6 @@ def _redrawn(case: Case, x: Event, e: Event) -> bool:
         return False
     near = x.line - e.end <= NEAR
     return near and not any(other.kind == "line" and other.below(x) for other in case.by_source[x.where.source])
-
-
-def surely_finished(e: Event) -> bool:
-    """Whether it reports a finish in words that no failing script prints."""
-    return e.kind == "finished" and e.fields.get("last_word", False)
 
 
 def all_done(case: Case) -> bool:

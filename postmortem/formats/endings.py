@@ -94,3 +94,8 @@ def uncaught(e: Event) -> bool:
         return e.fields.get("excepthook", False)
     frames = e.fields.get("frames", ())
     return any(frame[2] in OUTERMOST for frame in frames[:1]) and any(frame[0] != TEXT for frame in frames)
+
+
+def surely_finished(e: Event) -> bool:
+    """Whether it reports a finish in words that no failing script prints."""
+    return e.kind == "finished" and e.fields.get("last_word", False)

@@ -129,8 +129,12 @@ def _behind_deaths(own: Sequence[Event], deaths: Sequence[Event], ended: Set[str
     """Where the ranks begin behind the reports of a launcher. Behind its last one none is there that would report an
     end: somebody went on without it."""
     begun = sorted(filter(_begins, own), key=lambda e: e.line)
-    starts = (_birth(begun, e) + _next_report(e, deaths) + _next_launch(own, e, deaths) for e in deaths)
-    reported = _ends(zip((e.end + REST for e in deaths), starts, strict=True), blocks)
+    ends = [*_ends_of_reports(own, deaths)]
+    starts = (
+        _birth(begun, e, end) + _next_report(e, deaths) + _next_launch(own, e, deaths)
+        for e, end in zip(deaths, ends, strict=True)
+    )
+    reported = _ends(zip(ends, starts, strict=True), blocks)
     last = max(e.end for e in deaths)
     return sorted({*reported, *_ends((x for x in _launches(own, ended) if x[0] > last), blocks)})
 
@@ -165,17 +169,26 @@ def _requeued(own: Sequence[Event], stops: Set[str]) -> list[int]:
 
 
 def _begins(e: Event) -> bool:
-    """Whether a rank is at work or begins anew, or a shell prints the command that starts the job (`set -x`)."""
+    """Whether a rank is at work or begins anew, or a shell prints the command that starts the job (`set -x`). A last
+    line such as `All runs completed` may be the script's around the launcher, which ends in any case."""
     command = e.kind == "job" and e.fields["job_name"][0] == COMMAND
-    return (
-        command or e.kind == "restart" or (e.kind in ("progress", "finished") and e.source_kind in ("agent", "console"))
-    )
+    works = e.kind == "progress" or endings.surely_finished(e)
+    return command or e.kind == "restart" or (works and e.source_kind in ("agent", "console"))
 
 
-def _birth(begun: Sequence[Event], death: Event) -> list[int]:
-    """The first line behind a death at which ranks begin. Behind its report come lines with earlier stamps,
+def _ends_of_reports(own: Sequence[Event], deaths: Sequence[Event]) -> Iterator[int]:
+    """The last lines of a launcher's reports of deaths. The block of torchrun's last report names the process again;
+    what the ranks' buffers held until their exit comes between the two (torch, elastic/agent/server/api.py)."""
+    blocks = grouped((e.pid, e.end) for e in own if e.kind == "exit" and e.fields.get("block"))
+    for e in deaths:
+        named = sorted(blocks[e.fields["pid"]]) if e.fields.get("pid") else []
+        yield max([e.end + REST, *named[bisect_right(named, e.end) :][:1]])
+
+
+def _birth(begun: Sequence[Event], death: Event, end: int) -> list[int]:
+    """The first line behind the report of a death at which ranks begin. Behind it come lines with earlier stamps,
     which ranks had printed before and a pipe held back: they begin nothing."""
-    for e in begun[bisect_right(begun, death.end + REST, key=lambda e: e.line) :]:
+    for e in begun[bisect_right(begun, end, key=lambda e: e.line) :]:
         if e.at is None or death.at is None or not e.raw_time or e.at >= death.at - SLACK_S:
             return [e.line]
     return []
