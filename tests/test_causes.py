@@ -14,7 +14,7 @@ from conftest import ROOT, solved, table
 from postmortem.causes import facts, memory, rows, weigh
 from postmortem.causes.rows import Sign
 from postmortem.causes.seen import Seen
-from postmortem.diagnose.solution import Solution
+from postmortem.diagnose.verdict.solution import Solution
 from postmortem.library import load
 from postmortem.model.vocabulary import CAUSES
 from postmortem.replay.catalogue import BY_ID

@@ -12,32 +12,22 @@ from typing import NamedTuple
 
 from postmortem.align import Timeline
 from postmortem.align.place import Line, Moment
-from postmortem.diagnose import (
-    choose,
-    jobs,
-    liveness,
-    novelty,
-    observe,
-    outcome,
-    rules,
-    stops,
-    topics,
-    unread,
-)
+from postmortem.diagnose import liveness, observe, rules, topics
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive import exits, hangs, joining, log_ends, rank_lists, standstill
-from postmortem.diagnose.explain import declared
-from postmortem.diagnose.novelty import shapes as shapes
+from postmortem.diagnose.derive import exits, hangs, joining, log_ends, rank_lists, standstill, stops
 from postmortem.diagnose.rules import foreign
 from postmortem.diagnose.sequence import stable_order
-from postmortem.diagnose.solution import Solution
+from postmortem.diagnose.verdict import choose, novelty, outcome, unread
+from postmortem.diagnose.verdict.explain import declared
+from postmortem.diagnose.verdict.novelty import shapes as shapes
+from postmortem.diagnose.verdict.solution import Solution
 from postmortem.diagnose.who import blame, copies, elimination
 from postmortem.errors import UsageError
 from postmortem.library import Library
 from postmortem.model import Event, Source
 from postmortem.model.contract.incident import Ledger
-from postmortem.runs import attempts, cuts
+from postmortem.runs import attempts, cuts, jobs
 
 ALTERNATIVES = 5
 JOBS = 20  # that an error names

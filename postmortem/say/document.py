@@ -11,11 +11,11 @@ from postmortem.align.years import YEARLESS_END
 from postmortem.causes import facts, weigh
 from postmortem.causes.facts import Facts
 from postmortem.causes.seen import Seen
-from postmortem.diagnose import Diagnosis, collective, confidence, order, traits
+from postmortem.diagnose import Diagnosis, order
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.solution import Solution
-from postmortem.diagnose.stacks import stacks
+from postmortem.diagnose.verdict import confidence
+from postmortem.diagnose.verdict.solution import Solution
 from postmortem.diagnose.who import blame
 from postmortem.diagnose.wording import INHERITED, capital, iso, sentence
 from postmortem.model import Confidence, Event, Source
@@ -24,8 +24,9 @@ from postmortem.model.contract import verdict
 from postmortem.model.grouped import grouped
 from postmortem.model.vocabulary import AT_HAND, CULPRITS, OF_PEERS, PLACES
 from postmortem.privacy import cut
-from postmortem.say import hang, headline, hint, missing, quantities, reasons, tables
+from postmortem.say import collective, hang, headline, hint, missing, quantities, reasons, tables, traits
 from postmortem.say.evidence import Evidence, own_frame
+from postmortem.say.stacks import stacks
 from postmortem.version import __version__
 
 PER_CLAIM = 3  # lines of proof

@@ -13,19 +13,19 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from postmortem.diagnose import collective
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.derive.hangs import library_reports, watchdogs
 from postmortem.diagnose.derive.hangs.watchdogs import DEFAULT
-from postmortem.diagnose.solution import Solution
+from postmortem.diagnose.verdict.solution import Solution
 from postmortem.diagnose.wording import capital, ranks_text
 from postmortem.model.contract import quantities as contract
 from postmortem.model.contract import verdict
 from postmortem.model.grouped import grouped
+from postmortem.say import collective
 from postmortem.system import forms
 
 MOST_GROUPS, MOST_ROWS, PARTS = 6, 64, 3
-_REGEXES = forms.regexes("say/quantities")
+_REGEXES = forms.regexes("say/lines")
 Cells = dict[str, contract.Cell]  # by the kind of group
 PLACES = {"missing": "did not enter it", "done": "completed it"}
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from postmortem.align.place import UNBOUNDED
-from postmortem.diagnose import outcome, reached
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, in_time
 from postmortem.diagnose.rules import survived
-from postmortem.diagnose.solution import Solution, Victims
+from postmortem.diagnose.verdict import outcome, reached
+from postmortem.diagnose.verdict.solution import Solution, Victims
 from postmortem.diagnose.who.numbering import OWN_LINES
 from postmortem.diagnose.wording import capital, clock_time, listed, ranks_text
 from postmortem.formats import endings

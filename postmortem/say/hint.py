@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.solution import Solution
+from postmortem.diagnose.verdict.solution import Solution
 from postmortem.model.contract.causes import Cause
 from postmortem.model.digits import whole
 from postmortem.model.vocabulary import OF_THE_GROUP

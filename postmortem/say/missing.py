@@ -21,7 +21,7 @@ from postmortem.causes.facts import Facts
 from postmortem.causes.rows import Sign
 from postmortem.causes.seen import Seen
 from postmortem.diagnose.same import same_host
-from postmortem.diagnose.unread import NAMED, OUR_OWN, Unread
+from postmortem.diagnose.verdict.unread import NAMED, OUR_OWN, Unread
 from postmortem.diagnose.wording import listed, ranks_text
 from postmortem.model import RunEnd
 from postmortem.model.collected import KERNEL_DMESG, KERNEL_JOURNAL, PREVIOUS, PY_SPY, SACCT, filled, shown

@@ -8,20 +8,20 @@ from collections.abc import Iterator
 import numpy as np
 
 from postmortem.causes import memory
-from postmortem.diagnose import paces
-from postmortem.diagnose.paces import Paces, Straggler
-from postmortem.diagnose.solution import Solution
+from postmortem.diagnose.verdict.solution import Solution
 from postmortem.model import Event
 from postmortem.model.contract import quantities as contract
 from postmortem.model.contract.processes import LastLine
 from postmortem.model.details import ABSENT, BETWEEN, Series
 from postmortem.model.digits import whole
+from postmortem.say import paces
+from postmortem.say.paces import Paces, Straggler
 from postmortem.system import forms
 
 MOST_STEPS, MOST_LINES, MOST_STRAGGLERS, MOST_USES, MOST_LOSSES = 64, 4, 8, 12, 128
 GIB = 2**30
 PAGES = (4, 16, 64)  # kB
-_REGEXES = forms.regexes("say/quantities")
+_REGEXES = forms.regexes("say/lines")
 
 
 def quantities(solution: Solution, category: str | None) -> contract.Quantities:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from postmortem.diagnose import order
-from postmortem.diagnose.choose import tier
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.explain import declared
-from postmortem.diagnose.solution import Solution
+from postmortem.diagnose.verdict.choose import tier
+from postmortem.diagnose.verdict.explain import declared
+from postmortem.diagnose.verdict.solution import Solution
 from postmortem.diagnose.wording import capital, listed, ranks_text, sentence
 from postmortem.formats import endings
 from postmortem.formats.lineform import gist

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from postmortem.align import Timeline
 from postmortem.align.place import moment
-from postmortem.diagnose import jobs, liveness
+from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.processes import Process
-from postmortem.diagnose.solution import Solution
+from postmortem.diagnose.verdict.solution import Solution
 from postmortem.diagnose.who import blame
 from postmortem.diagnose.wording import capital, iso, listed
 from postmortem.model import Clock, Event, Pattern, RankState, Source
@@ -22,6 +22,7 @@ from postmortem.model.contract.quantities import GpuMemory
 from postmortem.model.contract.verdict import Attempt
 from postmortem.model.vocabulary import LOUD
 from postmortem.privacy import cut
+from postmortem.runs import jobs
 from postmortem.say import headline
 
 MOST_RANKS, MOST_PROCESSES = 20_000, 1_024

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claims import NOON, case, claim, event, explains, pattern
-from postmortem.diagnose.choose import _has_priority, candidates, complaint, same_failures, tier
 from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.verdict.choose import _has_priority, candidates, complaint, same_failures, tier
 
 RAISED = pattern()
 DAY = 86400.0

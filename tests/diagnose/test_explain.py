@@ -10,7 +10,7 @@ from claims import NOON, claim, event, explains, pattern
 from conftest import table
 from postmortem.diagnose import order
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.explain import account, declared
+from postmortem.diagnose.verdict.explain import account, declared
 
 EFFECT = pattern("effect", "peer-lost", role="symptom")
 

@@ -11,8 +11,8 @@ from conftest import table
 from postmortem.causes import facts
 from postmortem.causes.seen import Seen
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.solution import Solution
-from postmortem.diagnose.unread import losses
+from postmortem.diagnose.verdict.solution import Solution
+from postmortem.diagnose.verdict.unread import losses
 from postmortem.model import collected as items
 from postmortem.model.vocabulary import WINDOW
 from postmortem.say.missing import missing, of_unread, recorder_settings

@@ -10,10 +10,11 @@ import pytest
 
 from claims import case, claim, event, exits, final_line, pattern, source
 from conftest import ROOT
-from postmortem.diagnose import confidence, liveness, outcome
+from postmortem.diagnose import liveness
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import log_ends
 from postmortem.diagnose.rules import AFTER, BEFORE
+from postmortem.diagnose.verdict import confidence, outcome
 from postmortem.model import Confidence, Event
 from postmortem.model.vocabulary import STRENGTHS
 

@@ -10,7 +10,7 @@ from claims import case, event, exits, final_line, library, pattern, source, ste
 from postmortem.align import Timeline
 from postmortem.diagnose import _choose, _went_well, diagnose
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.solution import Solution
+from postmortem.diagnose.verdict.solution import Solution
 from postmortem.errors import UsageError
 from postmortem.model import Event
 from postmortem.say.document import write

@@ -9,10 +9,10 @@ import pytest
 
 from claims import NOON, case, claim, event, exits, final_line, pattern, source, steps
 from conftest import table
-from postmortem.diagnose import novelty
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.solution import Solution, victims
+from postmortem.diagnose.verdict import novelty
+from postmortem.diagnose.verdict.solution import Solution, victims
 from postmortem.diagnose.wording import clock_time
 from postmortem.formats.lineform import message
 from postmortem.say import reasons, tables

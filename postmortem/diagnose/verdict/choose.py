@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from postmortem.diagnose import outcome, topics
+from postmortem.diagnose import topics
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import CATEGORIES, Claim, in_time, merged
-from postmortem.diagnose.explain import declared
 from postmortem.diagnose.order import before, gap, surely_before
+from postmortem.diagnose.verdict import outcome
+from postmortem.diagnose.verdict.explain import declared
 from postmortem.formats.lineform import shape
 from postmortem.model.grouped import grouped
 from postmortem.model.vocabulary import SEVERITIES

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from postmortem.diagnose import liveness, reached
+from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, by, has
+from postmortem.diagnose.verdict import reached
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event, Outcome, speaker_in
 from postmortem.model.vocabulary import LOUD

@@ -14,20 +14,20 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from postmortem.diagnose import collective, stacks
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.solution import Solution
+from postmortem.diagnose.verdict.solution import Solution
 from postmortem.formats import endings
 from postmortem.model import fingerprint
 from postmortem.model.contract.incident import Rank
 from postmortem.model.contract.verdict import Verdict
 from postmortem.model.digits import number
 from postmortem.model.vocabulary import OF_THE_GROUP
+from postmortem.say import collective, stacks
 from postmortem.system import forms
 
 TIMES = (2, 4, 8)  # factors between sizes of the same elements in two types
 SIZES, STORE, SHM = "collective-sizes-differ", "store-out-of-reach", "shared-memory-full"
-_REGEXES = forms.regexes("diagnose/lines")
+_REGEXES = forms.regexes("say/lines")
 _LOADER = "torch/utils/data/"
 
 
@@ -157,7 +157,8 @@ def _ended(root: Claim, verdict: Verdict, ranks: Sequence[Rank]) -> Iterator[str
 
 
 def _crashed_in(root: Claim) -> Iterator[str]:
-    """The library of a crash without a stack, by the kernel; the C library and the interpreter only run others' work."""
+    """The library of a crash without a stack, by the kernel; the C library and the interpreter only run others'
+    work."""
     if m := _REGEXES["library"].match(root.event.fields.get("detail", "")):
         yield m[0]
     comm = fingerprint.program(root.event.fields.get("comm") or "python")

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from postmortem.align.place import Line, Moment
-from postmortem.diagnose import explain, liveness, order, reached, topics
+from postmortem.diagnose import liveness, order, topics
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, has
-from postmortem.diagnose.jobs import Name
 from postmortem.diagnose.processes import Process
-from postmortem.diagnose.reached import Reached
-from postmortem.diagnose.unread import Unread
+from postmortem.diagnose.verdict import explain, reached
+from postmortem.diagnose.verdict.reached import Reached
+from postmortem.diagnose.verdict.unread import Unread
 from postmortem.model import Event, Outcome, RunEnd
+from postmortem.runs.jobs import Name
 
 Ranks = tuple[int, ...]
 

@@ -1,6 +1,6 @@
 """The pace of each rank by the times that it printed beside its steps, and the ranks that are slower than the others.
 
-    rank 5  forward  0.91 s a step, the median of 8 ranks 0.50 s, since step 400       ->  Straggler(5, "forward", 1.8, …)
+    rank 5  forward  0.91 s a step, the median of 8 ranks 0.50 s, since step 400    ->  Straggler(5, "forward", 1.8, …)
 
 In synchronous training every rank waits for the slowest one, so that all print the same time of a whole step: only a
 time of the rank's own work (forward, data) shows who is slow, or ranks that do not wait for each other.

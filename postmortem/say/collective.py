@@ -1,7 +1,8 @@
 """The collective in which the ranks were stuck: which had entered it, which had not, and how far each had come.
 
-    {"op": "ALLREDUCE", "seq": 8120, "group": "default_pg", "size": 4, "numel_in": 1048576, "numel_out": 1048576, "dtype": None,
-     "timeout_s": 600.0, "waited_s": 600.03, "entered": [0, 1, 3], "missing": [2], "elsewhere": {}, "completed": {"2": 8119}}
+    {"op": "ALLREDUCE", "seq": 8120, "group": "default_pg", "size": 4, "numel_in": 1048576, "numel_out": 1048576,
+     "dtype": None, "timeout_s": 600.0, "waited_s": 600.03, "entered": [0, 1, 3], "missing": [2], "elsewhere": {},
+     "completed": {"2": 8119}}
 
 The best source counts alone (flight recorders, watchdogs, fingerprints, calls in stacks): two sources may number
 collectives differently.
@@ -19,7 +20,7 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.derive.hangs import library_reports, recorder, watchdogs
 from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT
 from postmortem.diagnose.derive.hangs.watchdogs import DEFAULT, Group, Wait, seconds
-from postmortem.diagnose.solution import Solution
+from postmortem.diagnose.verdict.solution import Solution
 from postmortem.model.contract import verdict as contract
 from postmortem.model.digits import number
 from postmortem.model.grouped import grouped, usual
@@ -28,7 +29,7 @@ from postmortem.system import forms
 
 NO_COLLECTIVE = (*POINT_TO_POINT, "init")
 NAMED = 1024  # ranks that are listed
-_REGEXES = forms.regexes("diagnose/lines")
+_REGEXES = forms.regexes("say/lines")
 T = TypeVar("T")
 
 

@@ -8,8 +8,8 @@ hypothesis  only silence, only an exit without a sender or a reason, or nothing 
 from __future__ import annotations
 
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.choose import tier
 from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.verdict.choose import tier
 from postmortem.formats import endings
 from postmortem.model import Confidence
 from postmortem.model.vocabulary import OF_THE_GROUP

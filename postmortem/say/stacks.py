@@ -22,11 +22,12 @@ GROUPS = 32
 FRAMES = 60
 PIDS = 64
 HOW = {"exception": "traceback", "recorder": "flight recorder"}
-_REGEXES = forms.regexes("diagnose/lines")
+_REGEXES = forms.regexes("say/lines")
 
 
 def stacks(case: Case, culprits: Sequence[int]) -> list[Stack]:
-    """Groups of equal stacks: those of culprits first, then the smaller ones. Empty where one rank's traceback is all."""
+    """Groups of equal stacks: those of culprits first, then the smaller ones. Empty where one rank's traceback is
+    all."""
     found = list(shown(case))
     rows = [_row(case, same) for same in grouped((_own_frames(e), e) for e in found).values()]
     if len(rows) < 2 and not any(e.kind == "stack" or e.fields.get("tool") for e in found):

@@ -1,0 +1,9 @@
+"""Claims -> the verdict: which claim is the cause, what it explains, and how sure that is.
+
+choose.py       the order of the causes
+outcome.py      incident, undetermined or healthy; `reached.py`: how far a job came that just stopped
+explain.py      which claims follow from the root
+confidence.py   established, supported or hypothesis
+solution.py     all of it, as the document is written from
+unread.py       input that was not read; `novelty.py`: lines that no healthy run has
+"""
