@@ -14,6 +14,7 @@ Out: one event of kind `exception`, or `cut` where the log ends before the excep
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice, takewhile
@@ -303,6 +304,9 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
     pid = _reported_pid(excerpt, bool(reading.frames)) if rank is None else None
     if rank is not None or pid is not None:
         fields["reported_by"] = "parent"
+    elif call := _remote_call(excerpt):
+        fields["ran_on"] = whole(call["rank"])
+        rank = None if call["raised"] else fields["ran_on"]
     elif reading.exception.envelope.rank is None and (logger := excerpt.logger()) is not None:
         rank = logger.rank
         fields |= {"writer": logger.writer} if logger.writer else {}
@@ -354,13 +358,16 @@ def _is_wrapper(excerpt: Excerpt, reading: _Reading, kind: str, body: str) -> bo
 
 
 def _reported_rank(excerpt: Excerpt) -> int | None:
-    """The rank that raised, where its parent or the caller of its RPC reports the exception."""
-    if m := _REGEXES["gathered"].search(excerpt.text):
-        return number(m["rank"])
-    for n, text in enumerate(reversed(excerpt.before)):
-        if m := (n < 3 and _REGEXES["remote"].search(text)) or _REGEXES["spawn"].search(text):
-            return number(m["rank"])
-    return None
+    """The rank that raised, where its parent reports the exception."""
+    m = _REGEXES["gathered"].search(excerpt.text)
+    m = m or next(filter(None, map(_REGEXES["spawn"].search, reversed(excerpt.before))), None)
+    return number(m["rank"]) if m else None
+
+
+def _remote_call(excerpt: Excerpt) -> re.Match[str] | None:
+    """The line above an exception that a call on another rank raised: in the output of the rank that ran it, or in the
+    message of the exception that the caller raised from it."""
+    return next(filter(None, map(_REGEXES["remote"].search, excerpt.before[-3:])), None)
 
 
 def _reported_pid(excerpt: Excerpt, framed: bool) -> int | None:

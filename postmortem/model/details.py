@@ -90,6 +90,7 @@ class Raised(TypedDict, total=False):
     opened: int  # the line of the traceback's head
     table: tuple[Row, ...]  # a value for each rank
     reported_by: str  # parent, launcher, error-file
+    ran_on: int  # the rank that ran the call of another one, in which it was raised
     interrupted: bool
     wrapper: bool  # it only reports that another process failed
     chained: bool
@@ -261,7 +262,7 @@ _FRAMES = "frames own code collective"
 _FAULT = "signature detail library path peer warned comm pid"
 _RAISED = (
     f"{_FRAMES} type message line source subgroup opened table reported_by interrupted wrapper chained excepthook"
-    " logged ignored headless stepped"
+    " logged ignored headless stepped ran_on"
 )
 # Kind -> its details beside those of all kinds. Those of a pattern have any name, with those of the event on its line.
 OF_KIND: Mapping[str, frozenset[str]] = {

@@ -76,8 +76,11 @@ def _proof(root: Claim, proof: str) -> Iterator[str]:
 
 
 def _raised_again(solution: Solution, root: Claim) -> Iterator[str]:
-    """The exception that the program raised from the root's, as it may name the file or the service."""
+    """The exception that the program raised from the root's, as it may name the file or the service; and where a remote
+    call raised it."""
     case, e, outer = solution.case, root.event, None
+    if (ran_on := e.fields.get("ran_on")) is not None:
+        yield f"It was raised by a call that ran on {ranks_text([ran_on])}."
     for x in case.by_source[e.where.source] if e.fields.get("chained") else ():
         chained = (outer or e).fields.get("chained")
         if chained and x.kind == "exception" and x.below(outer or e) and case.rank_of(x) == case.rank_of(e):

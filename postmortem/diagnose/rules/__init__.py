@@ -14,6 +14,7 @@ BEFORE: tuple[tuple[Rule, ...], ...] = (
     (
         reading.transport,
         reading.raised_again,
+        reading.raised_by_the_caller,
         reading.of_another_launch,
         reading.of_a_tracker,
         reading.lists_who,

@@ -58,6 +58,15 @@ def raised_again(view: View) -> Iterator[Defeat]:
             yield Defeat(number, "symptom", f"it was handled, and raised again ({x.where})")
 
 
+def raised_by_the_caller(view: View) -> Iterator[Defeat]:
+    """What a remote call raised is printed by the rank that ran it, which goes on, and raised by the rank that made it."""
+    calls = [(n, c.event) for n, c in view.numbered("cause") if "ran_on" in c.event.fields]
+    for number, e in calls:
+        again = (x for _, x in calls if x.rank != e.rank and x.fields.get("message") == e.fields.get("message"))
+        if e.rank == e.fields["ran_on"] and (caller := next(again, None)) is not None:
+            yield Defeat(number, "symptom", f"the rank that made the call raised it ({caller.where})")
+
+
 def of_another_launch(view: View) -> Iterator[Defeat]:
     """A launcher that cannot open its store starts no rank (elastic/agent/server/api.py, _initialize_workers): ranks
     that work or fail further down are those of another launch in the same log."""
