@@ -232,12 +232,20 @@ def _is_last_and_uncaught(e: Event) -> bool:
 
 def _launches(own: Sequence[Event], ended: Set[str]) -> Iterator[tuple[int, list[int]]]:
     """Ends of a program with the launches in the same log: where a writer's first line comes again before any of
-    them, it is no start."""
+    them, it is no start, nor where srun reports the end of as many tasks, each of which prints it."""
     again = [e for e in own if e.kind == "restart" and e.fields.get("first")]
     raised = [*_ends_of_programs(own, ended, logged=any(e.fields.get("alone") for e in again))] if again else []
+    if _of_tasks(own, raised, ended):
+        return
     usual = {(e.rank, e.fields.get("writer")) for e in again if raised and e.end < raised[0].end}
     starts = [e.end for e in again if (e.rank, e.fields.get("writer")) not in usual]
     yield from ((e.end, starts) for e in raised)
+
+
+def _of_tasks(own: Sequence[Event], raised: Sequence[Event], ended: Set[str]) -> bool:
+    """Whether srun reports the end of as many tasks as there are tracebacks."""
+    tasks = {e.fields["rank"] for e in own if e.pattern in ended and "rank" in e.fields}
+    return 1 < len([e for e in raised if e.pattern not in ended]) <= len(tasks)
 
 
 def _ends_of_programs(own: Sequence[Event], ended: Set[str], logged: bool) -> Iterator[Event]:
