@@ -198,8 +198,11 @@ def _never_worked(case: Case) -> Reached | None:
 
 
 def _last_of_logs(case: Case) -> list[Event]:
-    """The last ordinary line of each log; the last one where it has none."""
+    """The last ordinary line of each log, or the progress bar below it that has not moved yet."""
     found: dict[str, Event] = {}
+    for e in case.of_kind("progress"):
+        if e.source_kind in RANK_LOGS and _REGEXES["bar-at-zero"].search(e.text):
+            found[e.where.source] = e
     for e in case.of_kind("line"):
         if e.fields.get("last") and e.source_kind in (*RANK_LOGS, "agent"):
             line, text = e.fields.get("final", (e.line, e.text))
@@ -218,8 +221,9 @@ def _doing(e: Event) -> str:
 
 
 def _after_step(case: Case) -> str:
-    """The last step, where steps were counted: `batch=32` among the arguments is none."""
-    steps = {e.fields["step"] for e in case.of_kind("progress") if "step" in e.fields}
+    """The last step, where steps were counted: `batch=32` among the arguments is none, nor are the examples of a map."""
+    counted = (e for e in case.of_kind("progress") if not _REGEXES["bar-of-data"].search(e.text))
+    steps = {e.fields["step"] for e in counted if "step" in e.fields}
     return f", after step {max(steps)}" if len(steps) > 1 else ""
 
 
