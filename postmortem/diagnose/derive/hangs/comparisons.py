@@ -191,10 +191,10 @@ def _unlisted(table: Table) -> list[int]:
     failed = {r for r, end in case.ends.items() if end.kind != "clean"}
     hosts = {case.registry.host_of.get(r) for r in table.rows} - {None}
     unlisted = sorted({*table.rows, *range(case.registry.world or 0)} - failed)
-    if len(hosts) > 1 or len(unlisted) >= len(failed):
-        return []
     known = [row for r in unlisted if (row := table.rows.get(r)) is not None and row.process.lines]
-    return unlisted if all(row.silent for row in known) and (known or len(unlisted) == 1) else []
+    few = len(unlisted) < len(failed) and (known or len(unlisted) == 1)
+    most = len(unlisted) == len(known) > len(failed)
+    return unlisted if (few or most) and len(hosts) <= 1 and all(row.silent for row in known) else []
 
 
 def asked_to_stop(table: Table) -> Claim | None:
@@ -253,7 +253,7 @@ def _suspects(table: Table) -> list[int]:
     if not 0 < len(gaps.union(quiet)) <= len(table.complaining) or (logged and 2 * len(logged) <= len(quiet)):
         return []
     if logged:
-        return _elsewhere_by_last_line(table, logged) or logged
+        return table.aborted or _elsewhere_by_last_line(table, logged) or logged
     return quiet if len(quiet) == 1 and (quiet[0] not in table.rows or _all_others_logged(table)) else []
 
 

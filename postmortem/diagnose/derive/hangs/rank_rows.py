@@ -148,6 +148,11 @@ class Table:
     def quiet(self) -> list[int]:
         return [r for r, row in self.rows.items() if row.silent]
 
+    @property
+    def aborted(self) -> list[int]:
+        """Silent ranks that aborted, where no rank waited until a time-out: the launcher stopped the other silent ones."""
+        return [] if self.waiting else [r for r in self.quiet if self.rows[r].aborted]
+
     @cached_property
     def proofs(self) -> dict[int, Event]:
         """The complaint of each rank that has one."""
