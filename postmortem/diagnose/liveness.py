@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 
 from postmortem.diagnose.case import RANK_LOGS, Case
+from postmortem.formats.endings import SHELL
 from postmortem.formats.endings import of_a_thread as of_a_thread
 from postmortem.formats.endings import surely_finished as surely_finished
 from postmortem.formats.endings import uncaught as uncaught
@@ -56,12 +57,20 @@ def _redrawn(case: Case, x: Event, e: Event) -> bool:
 
 
 def all_done(case: Case) -> bool:
-    """Whether all ranks finished or, where such lines have no rank, every console has one; and no bad end is known."""
+    """Whether all ranks finished or, where such lines have no rank, every console has one; and no bad end is known. A
+    final message that a script prints behind a launcher in any case counts where that reports no error code."""
     consoles = {e.where.source for e in case.of_kind("line", "progress") if e.source_kind in RANK_LOGS}
-    done = {e.where.source for e in case.of_kind("finished")}
+    done = {e.where.source for e in case.of_kind("finished") if surely_finished(e) or not _has_error_code(case, e)}
     if not done or not all(map(case.unharmed, case.ends)):
         return False
     return case.all_finished or done >= consoles
+
+
+def _has_error_code(case: Case, bye: Event) -> bool:
+    """Whether a launcher or a shell reports a process that exited with an error code above a final message."""
+    ends = (x for x in case.telling("end") if not x.fields.get("frames"))
+    codes = (x for x in ends if 0 < (x.fields.get("exitcode") or 0) < SHELL)
+    return any(bye.below(x) for x in codes if x.where.source == bye.where.source)
 
 
 def left_behind(case: Case) -> set[int]:
