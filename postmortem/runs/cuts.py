@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence, Set
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from postmortem.formats import endings
 from postmortem.formats.jobs import COMMAND
@@ -40,6 +40,8 @@ def numbered(events: Sequence[Event], library: Library) -> list[Event]:
             cuts = {source: _different_errors(own, library) for source, own in own_lines.items()}
         if not any(cuts.values()):
             cuts = {source: _cuts(own, library) for source, own in own_lines.items()}
+        for source, own in own_lines.items():
+            cuts[source] = sorted({*cuts[source], *_stopped_jobs(own, library)})
     if not any(cuts.values()):
         return _rotated(events, library)
 
@@ -99,7 +101,14 @@ def _different_errors(own: Sequence[Event], library: Library) -> list[int]:
             elif "end" in pattern.tells:
                 ends[e.end] = pattern.id
     changes = [line for (line, kind), (_, other) in pairwise(sorted(ends.items())) if kind != other]
-    return changes if len(changes) < len(set(ends.values())) else []
+    return _with_reports(own, changes, library) if len(changes) < len(set(ends.values())) else []
+
+
+def _with_reports(own: Sequence[Event], ends: Iterable[int], library: Library) -> list[int]:
+    """The lines of ends, or of the reports right behind them (`srun: error: gpu-1: task 0: Terminated`)."""
+    known = library.telling("end") | library.telling("exit")
+    reports = {e.end for e in own if e.pattern in known}
+    return [max([end, *(n for n in range(end + 1, end + REST) if n in reports)]) for end in ends]
 
 
 # ── a launcher and its ranks ────────────────────────────────────────────────────────────────────────────────
@@ -118,20 +127,23 @@ def _cuts(own: Sequence[Event], library: Library) -> list[int]:
     blocks = [e.end for e in own if e.kind in ("exception", "exit") or e.pattern in ended]
     deadly = library.telling("death") - stops
     deaths = [e for e in own if e.pattern in deadly]
+    births = _stated(own, library.telling("birth"))[1:]
     if deaths:
-        return _behind_deaths(own, deaths, ended, blocks)
-    stated = _stated(own, library.telling("again")) or _stated(own, library.telling("birth"))[1:]
+        return _behind_deaths(own, deaths, births, ended, blocks)
+    stated = _stated(own, library.telling("again")) or births
     ends = (_launches(own, ended), _paused(own, library), _fresh(own, library))
     return sorted({*stated, *(cut for found in ends for cut in _ends(found, blocks))})
 
 
-def _behind_deaths(own: Sequence[Event], deaths: Sequence[Event], ended: Set[str], blocks: Sequence[int]) -> list[int]:
+def _behind_deaths(
+    own: Sequence[Event], deaths: Sequence[Event], births: Sequence[int], ended: Set[str], blocks: Sequence[int]
+) -> list[int]:
     """Where the ranks begin behind the reports of a launcher. Behind its last one none is there that would report an
     end: somebody went on without it."""
     begun = sorted(filter(_begins, own), key=lambda e: e.line)
     ends = [*_ends_of_reports(own, deaths)]
     starts = (
-        _birth(begun, e, end) + _next_report(e, deaths) + _next_launch(own, e, deaths)
+        _birth(begun, e, end) + _next_report(e, deaths) + _next_launch(own, e, deaths) + [n + 1 for n in births]
         for e, end in zip(deaths, ends, strict=True)
     )
     reported = _ends(zip(ends, starts, strict=True), blocks)
@@ -166,6 +178,17 @@ def _requeued(own: Sequence[Event], stops: Set[str]) -> list[int]:
         if starts and _all_begin(own, starts, stop):
             found.add(min(e.end for e in starts) - 1)
     return sorted(found)
+
+
+def _stopped_jobs(own: Sequence[Event], library: Library) -> list[int]:
+    """The last lines of the reports on jobs that the scheduler stopped, where it stops another one further down: a log
+    to which several are appended."""
+    stops = library.telling("stop") | {p.id for p in library.patterns.values() if p.category == "scheduler"}
+    stopped = (e for e in own if e.pattern in stops and "node" in e.fields)
+    named = sorted((e.end, job) for e in stopped if (job := e.fields.get("job_id")))
+    runs = [(job, [line for line, _ in lines]) for job, lines in groupby(named, key=lambda x: x[1])]
+    side_by_side = len({job for job, _ in runs}) < len(runs)
+    return [] if side_by_side else _with_reports(own, (lines[-1] for _, lines in runs[:-1]), library)
 
 
 def _begins(e: Event) -> bool:

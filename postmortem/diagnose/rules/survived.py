@@ -127,17 +127,20 @@ def _ended_a_rank(case: Case, e: Event) -> bool:
     console, and a rank that a launcher reports raised nothing under its own name."""
     raised = [x for x in case.of_kind("exception") if x.source_kind != "agent" and not x.fields.get("reported_by")]
     named = case.ranks_of(raised)
-    silent = _failed_with_a_code(case) - named - ({None} if named else set())
+    silent = _failed_with_a_code(case, e) - named - ({None} if named else set())
     nameless = [x for x in raised if x.rank is None and not re.search("ChildFailed|CalledProcess", x.text)]
     return bool(silent) and e.kind == "pattern" and not any(x.below(e) for x in nameless)
 
 
-def _failed_with_a_code(case: Case) -> set[int | None]:
-    """Ranks that a launcher reports with an exit code of their own; None for one without a name. An exception about a
-    child's exit code (`CalledProcessError`) may be any helper's."""
-    failed: set[int | None] = {r for r in case.ended("own") if case.ends[r].code < endings.SHELL}
+def _failed_with_a_code(case: Case, e: Event) -> set[int | None]:
+    """Ranks that a launcher reports, not above this exception, with an exit code of their own; None for one without a
+    name. An exception about a child's exit code (`CalledProcessError`) may be any helper's."""
+    own = ((r, case.ends[r]) for r in case.ended("own"))
+    failed: set[int | None] = {
+        r for r, end in own if end.code < endings.SHELL and not (end.reported_by and e.below(end.reported_by))
+    }
     for x in case.telling("end"):
-        if 0 < (x.fields.get("exitcode") or 0) < endings.SHELL and not x.fields.get("frames"):
+        if 0 < (x.fields.get("exitcode") or 0) < endings.SHELL and not x.fields.get("frames") and not e.below(x):
             failed.add(x.fields.get("rank", number(x.fields.get("ranks"))))
     return failed
 
