@@ -8,7 +8,7 @@ keys: /default_pg/0//cpu//0/2             the rank whose address is missing
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from postmortem.diagnose import topics
@@ -54,16 +54,12 @@ def _for_version(case: Case, e: Event, pattern: Pattern) -> Pattern:
     if not pattern.reads_as or not other:
         return pattern
     for product, before in pattern.reads_as.before.items():
-        if not _older(getattr(case.registry, product, None), before):
+        version = _REGEXES["version"].match(getattr(case.registry, product, None) or "")  # an unknown one may be older
+        limit = _REGEXES["version"].match(before)
+        if version and limit and (whole(version[1]), whole(version[2])) >= (whole(limit[1]), whole(limit[2])):
             return pattern
     case.note(f"{e.where}: {pattern.id} reads as {other.id}, since no later version is named")
     return other
-
-
-def _older(version: str | None, than: str) -> bool:
-    """Whether a version is older; an unknown one may be."""
-    found, limit = _REGEXES["version"].match(version or ""), _REGEXES["version"].match(than)
-    return found is None or limit is None or (whole(found[1]), whole(found[2])) < (whole(limit[1]), whole(limit[2]))
 
 
 # ── the entity of a line ────────────────────────────────────────────────────────────────────────────────────
@@ -116,18 +112,12 @@ def _of_process(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ran
 
 
 def _of_pid(case: Case, e: Event, pid: int) -> Ranks:
-    """The rank that this process is, or whose child it is."""
+    """The rank that this process is, or that complains of it, a DataLoader's worker."""
     rank = case.registry.rank_of_pid(pid, e.fields.get("host", "") or e.host)
-    return _one(_of_child(case, pid) if rank is None else rank)
-
-
-def _of_child(case: Case, pid: int) -> int | None:
-    """The rank that complains of this process, a DataLoader's worker."""
-    for e in case.telling("child"):
-        m = _REGEXES["child-pid"].search(e.text)
-        if m and whole(m["pid"]) == pid and (rank := case.rank_of(e)) is not None:
-            return rank
-    return None
+    if rank is not None:
+        return (rank,)
+    named = ((_REGEXES["child-pid"].search(x.text), case.rank_of(x)) for x in case.telling("child"))
+    return next(((parent,) for m, parent in named if m and whole(m["pid"]) == pid and parent is not None), ())
 
 
 def _of_gpu(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
@@ -188,40 +178,24 @@ def _gpus(e: Event) -> tuple[str, ...]:
 def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
     """The claims without generic ones that repeat a specific one: a traceback with a message that has a pattern is
     not also "a Python exception", on its own line, on a further line of its message, or in another copy of the log."""
-    specific = [c for c in claims if _is_specific(c)]
-    by_source = grouped((c.event.where.source, c) for c in specific)
-    found = {source: sorted((c.event for c in own), key=_line) for source, own in by_source.items()}
+    specific = list(filter(_is_specific, claims))
+    found = grouped((e.where.source, e) for e in sorted((c.event for c in specific), key=_line))
     texts = {_text(case, c) for c in specific}
     named = {c.event.place for c in claims if not c.pattern.generic}
     ends = _message_ends(case)
     out = []
     for c in claims:
+        source = c.event.where.source
         if not c.pattern.generic:
             out.append(c)
-        elif _is_repeated(c, named, found, ends):
+        elif (not c.pattern.on and c.event.place in named) or _repeats(found[source], c.event, ends[source]):
             continue
         elif c.tells("stop") or not c.event.fields.get("wrapper"):
-            out += [c] if _text(case, c) not in texts else []
-        else:
-            out += _as_wrapper(c)
+            out += [c] * (_text(case, c) not in texts)
+        elif not c.event.fields.get("mentioned"):  # it carries another process's failure
+            because = f"{topics.exception_class(c)} only reports another process's failure"
+            out.append(replace(c, role="symptom", because=because))
     return out
-
-
-def _as_wrapper(c: Claim) -> list[Claim]:
-    """An exception that carries another process's failure, as a symptom; none where only its text is repeated."""
-    kind = topics.exception_class(c)
-    because = f"{kind} only reports another process's failure"
-    return [] if c.event.fields.get("mentioned") else [replace(c, role="symptom", because=because)]
-
-
-def _is_repeated(
-    c: Claim, named: Set[object], specific: Mapping[str, list[Event]], ends: Mapping[str, list[int]]
-) -> bool:
-    """Whether its line has another pattern, or belongs to the message of a specific claim."""
-    source = c.event.where.source
-    if not c.pattern.on and c.event.place in named:
-        return True
-    return source in specific and _repeats(specific[source], c.event, ends.get(source, ()))
 
 
 def _is_specific(c: Claim) -> bool:
@@ -236,11 +210,11 @@ def _text(case: Case, c: Claim) -> tuple[int | None, str]:
     return case.rank_of(c.event), gist(c.event.fields.get("line") or c.event.text)
 
 
-def _message_ends(case: Case) -> dict[str, list[int]]:
+def _message_ends(case: Case) -> Mapping[str, Sequence[int]]:
     """Lines of each log that belong to no message above: with a stamp of their own, another exception, a launcher's
     entry."""
-    starts = (e for e in case.events if e.line and (e.kind in STARTS or (e.raw_time and e.clock != "none")))
-    return {source: sorted(lines) for source, lines in grouped((e.where.source, e.line) for e in starts).items()}
+    starts = [e for e in case.events if e.line and (e.kind in STARTS or (e.raw_time and e.clock != "none"))]
+    return grouped((e.where.source, e.line) for e in sorted(starts, key=_line))
 
 
 def _line(e: Event) -> int:
@@ -250,8 +224,8 @@ def _line(e: Event) -> int:
 def _repeats(specific: Sequence[Event], e: Event, ends: Sequence[int]) -> bool:
     """Whether a specific claim is on the decisive line of a block, or on a further line of its message. `specific` are
     those of its log by line, of which there may be many thousands; `ends` the lines that belong to no message above."""
-    if e.where.line is None:
-        return specific[0].where.line is None
+    if e.where.line is None or not specific:
+        return any(x.where.line is None for x in specific[:1])
     after = bisect_right(ends, e.line)
     end = ends[after] if after < len(ends) else None
     first, last = _message(e)

@@ -100,34 +100,19 @@ def named(case: Case, root: Claim) -> Claim:
     """The claim with a category by its words, where its pattern has none of its own."""
     if not root.pattern.topic:
         return root
-    found = next(filter(None, map(of, _lines(case, root))), "") or _by_frame(root)
-    if found == "hang" and _is_own_class(root):
-        return root
-    if found in OF_PEERS and _of_program(root):
-        return root
-    return replace(root, pattern=replace(root.pattern, category=found)) if found else root
-
-
-def _by_frame(root: Claim) -> str:
-    """The category of the library function that raised: that of the innermost frame."""
-    frames = root.event.fields.get("frames")
-    file = str(frames[-1][0]).replace("\\", "/") if isinstance(frames, tuple) and frames else ""
-    return next((name for name, form in forms.regexes("diagnose/frames").items() if form.search(file)), "")
-
-
-def _is_own_class(root: Claim) -> bool:
-    """Whether the program has the exception's class: `FeatureStoreError: fetch timed out` is no hang."""
+    *_, (file, line, _) = root.event.fields.get("frames") or (("", 0, ""),)  # the innermost frame
+    of_library = (
+        name for name, form in forms.regexes("diagnose/frames").items() if form.search(file.replace("\\", "/"))
+    )
+    found = next(filter(None, map(of, _lines(case, root))), "") or next(of_library, "")
+    # a class of the program's own is no hang: `FeatureStoreError: fetch timed out`
     kind = (root.event.fields.get("type") or "RuntimeError").rpartition(".")[2]
-    return "Timeout" not in kind and not hasattr(builtins, kind) and not kind.startswith("Dist")
-
-
-def _of_program(root: Claim) -> bool:
-    """Whether the program's own line raised it, as `print()` does into a closed pipe."""
-    frames = root.event.fields.get("frames")
-    if not frames:
-        return False
-    file, line, _ = frames[-1]
-    return f"{file.rpartition('/')[2]}:{line}" == root.event.fields.get("code")
+    own_class = "Timeout" not in kind and not hasattr(builtins, kind) and not kind.startswith("Dist")
+    # nor is a line of the program's own, as `print()` into a closed pipe, a report on a peer
+    own_line = f"{file.rpartition('/')[2]}:{line}" == root.event.fields.get("code")
+    if not found or (found == "hang" and own_class) or (found in OF_PEERS and own_line):
+        return root
+    return replace(root, pattern=replace(root.pattern, category=found))
 
 
 def _lines(case: Case, root: Claim) -> Iterator[str]:

@@ -95,12 +95,14 @@ def _recorded(case: Case) -> Collective | None:
     stuck = recorder.stuck_in(dumps)
     if stuck is None:
         return None
-    numel, dtype = _tensor(stuck.detail)
+    m = _REGEXES["tensor"].fullmatch(stuck.detail)  # `[64, 512] Float`, and no list of tensors
+    numel, dtype = (_elements(m["dims"]), m["dtype"]) if m else (None, None)
     group = "default_pg" if stuck.key in DEFAULT else stuck.key
     size = len(stuck.members) or (case.registry.world if group == "default_pg" else None)
-    done = {rank: recorder.completed(e, stuck.key) for rank, e in dumps.items()}
-    if stuck.name.startswith("gloo:"):  # gloo retires failed collectives as if they had completed
-        done = {rank: n for rank, n in done.items() if n is not None and n < stuck.number}
+    counts = ((rank, recorder.completed(e, stuck.key)) for rank, e in dumps.items())
+    # gloo retires failed collectives as if they had completed
+    most = stuck.number if stuck.name.startswith("gloo:") else math.inf
+    done = {rank: n for rank, n in counts if n is not None and n < most}
     return Collective(
         _REGEXES["backend"].sub("", stuck.name),
         stuck.number,
@@ -111,14 +113,8 @@ def _recorded(case: Case) -> Collective | None:
         dtype=dtype,
         entered=stuck.entered,
         missing=stuck.missing,
-        completed={rank: n for rank, n in done.items() if n is not None},
+        completed=done,
     )
-
-
-def _tensor(detail: str) -> tuple[int | None, str | None]:
-    """Elements and type of `[64, 512] Float`; nothing of a list of tensors."""
-    m = _REGEXES["tensor"].fullmatch(detail)
-    return (_elements(m["dims"]), m["dtype"]) if m else (None, None)
 
 
 def _elements(dims: str) -> int:
@@ -127,10 +123,10 @@ def _elements(dims: str) -> int:
 
 def _counted(solution: Solution) -> Collective | None:
     """By watchdogs: the group of the verdict's own line, else the one in which most ranks wait."""
-    groups = [g for g in watchdogs.groups(solution.case) if g.seqs or g.differs]
     own = solution.root.event.fields.get("pg", "") if solution.root else ""
-    groups.sort(key=lambda g: g.key != own)
-    return _of_group(solution.case, groups[0]) if groups else None
+    groups = [g for g in watchdogs.groups(solution.case) if g.seqs or g.differs]
+    found = min(groups, key=lambda g: g.key != own, default=None)
+    return None if found is None else _of_group(solution.case, found)
 
 
 def _of_group(case: Case, group: Group) -> Collective:
@@ -191,7 +187,11 @@ def _announced(case: Case) -> Collective | None:
     if not prints:
         return None
     (op, seq, numel, dtype), entered = _usual(prints)
-    others = {r: _shaped(*found) for r, found in prints.items() if r not in entered}
+    others = {}
+    for rank, (other, n, elements, of_type) in prints.items():
+        details = ", ".join(filter(None, (f"{elements:,} elements" if elements is not None else "", of_type)))
+        if rank not in entered:
+            others[rank] = _named(other, n) + (f" ({details})" if details else "")
     return Collective(op, seq, numel_in=numel, dtype=dtype, entered=entered, elsewhere=others)
 
 
@@ -199,12 +199,6 @@ def _usual(column: Mapping[int, T]) -> tuple[T, tuple[int, ...]]:
     """The most frequent value, and its ranks."""
     value = Counter(column.values()).most_common(1)[0][0]
     return value, tuple(sorted(r for r, own in column.items() if own == value))
-
-
-def _shaped(op: str, seq: int | None, numel: int | None, dtype: str | None) -> str:
-    size = f"{numel:,} elements" if numel is not None else ""
-    details = ", ".join(part for part in (size, dtype) if part)
-    return _named(op, seq) + (f" ({details})" if details else "")
 
 
 def calls(case: Case) -> dict[int, tuple[str, str]]:

@@ -48,7 +48,8 @@ def _kind(solution: Solution, root: Claim) -> str:
     if root.tells("shm-full"):
         return SHM
     if category == "native-crash" and not root.tells("child"):
-        return _fault(solution, root) or root.pattern.id
+        ends = [endings.reported(root.event), *(solution.case.end_of(rank) for rank in solution.ranks)]
+        return next((end.signal for end in ends if end and end.signal in endings.FAULTS), root.pattern.id)
     # a rank that waits in a store which others cannot reach sees ranks that never came
     no_store = root.tells("no-store") or (root.tells("join-wait") and bool(solution.case.telling("no-store")))
     if not root.pattern.derived and no_store:
@@ -56,11 +57,6 @@ def _kind(solution: Solution, root: Claim) -> str:
     if category == "collective-mismatch" and _sizes(solution, root):
         return SIZES
     return root.pattern.id
-
-
-def _fault(solution: Solution, root: Claim) -> str:
-    ends = [endings.reported(root.event), *(solution.case.end_of(rank) for rank in solution.ranks)]
-    return next((end.signal for end in ends if end and end.signal in endings.FAULTS), "")
 
 
 def _sizes(solution: Solution, root: Claim) -> str:

@@ -64,10 +64,9 @@ def _reduced(case: Case, c: Claim, found: Sequence[Claim], timeouts: Sequence[Cl
 
 def _explained(case: Case, claims: Sequence[Claim]) -> set[int]:
     """Ranks with a failure of which not only a launcher reports."""
-    own = [c for c in claims if c.accuses and not c.tells("end")]
+    own = [c for c in claims if c.accuses and not c.tells("end") and c.pattern.severity != "warning"]
     own = [c for c in own if c.speaker != "launcher" or c.event.place in case.registry.found["line"]]
-    failures = [c for c in own if c.pattern.severity != "warning"]
-    return {r for c in failures for r in c.ranks} | case.ranks_of(e for c in failures for e in c.events)
+    return {r for c in own for r in c.ranks} | case.ranks_of(e for c in own for e in c.events)
 
 
 def _nameless_aborts(case: Case, claims: Sequence[Claim], known: set[int]) -> set[int]:
@@ -128,24 +127,15 @@ def _with_error(case: Case, c: Claim, claims: Sequence[Claim]) -> Claim:
 
 def _error_above(case: Case, report: Event, ranks: Sequence[int]) -> Event | None:
     """The last error in the lines above, with no work below it."""
-    near = _lines_above(case, report, ranks)
     beside = case.by_source[report.where.source]
+    near = [x for x in beside if 0 < report.line - x.line <= ABOVE and case.rank_of(x) in (*ranks, None)]
     others = {x.where for x in beside if _is_about_others(case, x)}
     # the report may be the last line of the parent's traceback
-    head = min(
-        (x.fields["opened"] for x in beside if x.where == report.where and "opened" in x.fields), default=report.line
-    )
+    head = min(x.fields.get("opened", report.line) for x in (report, *beside) if x.where == report.where)
     own = [x for x in near if x.where not in others and _is_error(case, x, head)]
     last = max(own, key=lambda x: x.where, default=None)
     worked_on = last and any(x.kind in ("worked", "progress") and x.where >= last.where for x in near)
     return None if worked_on else last
-
-
-def _lines_above(case: Case, report: Event, ranks: Sequence[int]) -> list[Event]:
-    """The events close above a report of these ranks, and of no other rank."""
-    end = report.line
-    near = [x for x in case.by_source[report.where.source] if 0 < end - x.line <= ABOVE]
-    return [x for x in near if case.rank_of(x) in (*ranks, None)]
 
 
 def _is_about_others(case: Case, x: Event) -> bool:
@@ -203,7 +193,7 @@ def _of_reports(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     """
     if any(c.role == "cause" for c in claims) or case.all_finished:
         return []
-    claims = [c for c in claims if not (_job_went_on(case, c) or _after_the_job(case, c))]
+    claims = [c for c in claims if not _job_went_on(case, c)]
     for c, end in _reported_ends(claims):
         if end.kind != "clean" and _unaccounted(case, c, end, _complaints(claims, c.pattern.generic)):
             return _of_report(case, c, end, claims)
@@ -217,18 +207,14 @@ def _of_reports(case: Case, claims: Sequence[Claim]) -> list[Claim]:
 def _of_report(case: Case, c: Claim, end: Ending, claims: Sequence[Claim]) -> list[Claim]:
     kind = end.kind if end.kind in PATTERNS else "own"
     event = c.event._replace(fields={**c.event.fields, "exitcode": end.code})
-    if (kind == "own" and not c.ranks and not c.event.fields.get("host")) or _to_all(case, end, claims):
+    # one signal to all ranks: a scheduler (sbatch --signal) or a person sent it to the whole job
+    ends = reported_ends(claims).items() if end.kind in ("stop", "kill") else ()
+    same = {rank for rank, other in ends if (other.kind, other.signal) == (end.kind, end.signal)}
+    to_all = len(same) > 1 and same >= set(case.registry.ranks)
+    if to_all or (kind == "own" and not c.ranks and not c.event.fields.get("host")):
         c = replace(c, ranks=(), hosts=())  # a command that exits by itself accuses no host, a signal to all no rank
     found = _as(case, PATTERNS[kind], c, event, f"{c.event.where} reports {end}")
     return [_with_error(case, x, claims) if kind == "own" else x for x in found]
-
-
-def _to_all(case: Case, end: Ending, claims: Sequence[Claim]) -> bool:
-    """Whether one signal ended all ranks: a scheduler (sbatch --signal) or a person sent it to the whole job."""
-    same = {
-        rank for rank, other in reported_ends(claims).items() if (other.kind, other.signal) == (end.kind, end.signal)
-    }
-    return end.kind in ("stop", "kill") and len(same) > 1 and same >= set(case.registry.ranks)
 
 
 def _reported_ends(claims: Sequence[Claim]) -> list[tuple[Claim, Ending]]:
@@ -244,36 +230,29 @@ def _complaints(claims: Sequence[Claim], whole_job: bool) -> list[Claim]:
 
 def _as(case: Case, name: str, c: Claim, event: Event, because: str) -> list[Claim]:
     p = case.library.get(name)
-    local = event.fields.get("local_rank") if not case.registry.ranks else None
-    ranks = c.ranks or (() if local is None else (local,))  # spawn names no ranks: all are on one host
-    ranks = ranks or _unfinished_here(case, event)
     if p is None:
         return []
+    local = event.fields.get("local_rank") if not case.registry.ranks else None
+    ranks = c.ranks or (() if local is None else (local,))  # spawn names no ranks: all are on one host
+    # the ranks that write to this log, where none of them finished and all others did: the command had started them
+    here = case.writers.get(event.where.source, set())
+    others = set(case.registry.ranks) - here
+    if not ranks and others and others == case.finished:
+        ranks = tuple(sorted(here))
     return [Claim(p, p.role, (event,), ranks, c.hosts, (), c.pids, case.attempt, because, p.strength)]
 
 
-def _unfinished_here(case: Case, e: Event) -> tuple[int, ...]:
-    """The ranks that write to the log of a report, where none of them finished and all others did: the command that
-    ended had started them."""
-    here = case.writers.get(e.where.source, set())
-    others = set(case.registry.ranks) - here
-    return tuple(sorted(here)) if here and others and others == case.finished else ()
-
-
 def _job_went_on(case: Case, c: Claim) -> bool:
-    """Whether the job went on below in the same log, and was done: a helper step of a batch script failed. A report
-    on the whole job has no progress below it, nor has the end of a rank that rank's own."""
+    """Whether the job went on below in the same log, and was done: a helper step of a batch script failed, before or
+    after it. A report on the whole job has no progress below it, nor has the end of a rank that rank's own."""
     rank = c.event.rank if c.tells("end") and not c.by("outside") else None
     whole = rank is not None or c.pattern.entity == "job" or liveness.all_done(case)
     later = liveness.after(case, c.event, rank) if whole and not c.by("of_host") else iter(())
-    return next(later, None) is not None
-
-
-def _after_the_job(case: Case, c: Claim) -> bool:
-    """Whether it is below the final message of a whole run that went well: a script cleans up."""
-    last = liveness.last_finish(case, c.event.where.source)
-    below = last is not None and c.event.below(last) and liveness.surely_finished(last)
-    return below and c.tells("end") and not c.ranks and liveness.all_done(case)
+    if next(later, None) is not None:
+        return True
+    # below the final message of a whole run that went well a script cleans up
+    last = liveness.last_finish(case, c.event.where.source) if c.tells("end") and not c.ranks else None
+    return last is not None and c.event.below(last) and liveness.surely_finished(last) and liveness.all_done(case)
 
 
 def _unaccounted(case: Case, c: Claim, end: Ending, accused: Sequence[Claim]) -> bool:

@@ -128,23 +128,17 @@ def _twice(m: Meeting) -> Claim | None:
 
 def _started_after_timeout(m: Meeting) -> Claim | None:
     """A client that started after the others had given up."""
-    starts = m.starts
+    gave_up = min((at for x in m.complaints if (at := moment(x)) is not None), default=float("inf"))
     for rank, e in m.outside.items():
-        others = max((at for r, at in starts.items() if r != rank), default=None)
-        if rank and rank in starts and others is not None and _too_late(m, e, starts[rank], others):
+        start, others = m.starts.get(rank), [at for r, at in m.starts.items() if r != rank]
+        if not rank or start is None or not others or (late := start - max(others)) < TOGETHER_S:
+            continue
+        # the others had given up when it started, or it started about its own timeout after them
+        if start > gave_up - MARGIN_S or late > 0.8 * (e.fields.get("timeout_ms") or PATIENCE_S * 1000) / 1000:
             begun = [x for x in m.case.by_rank[rank] if x.kind in START][:1]
-            because = f"rank {rank} started {starts[rank] - others:.0f} s after the others, which had timed out"
+            because = f"rank {rank} started {late:.0f} s after the others, which had timed out"
             return m.case.claim("rank-joined-late", [rank], [*begun, e, *m.complaints], because)
     return None
-
-
-def _too_late(m: Meeting, e: Event, start: float, others: float) -> bool:
-    """Whether the others had given up when it started, or it started about its own timeout after them."""
-    if start - others < TOGETHER_S:
-        return False
-    gave_up = [at for x in m.complaints if (at := moment(x)) is not None]
-    patience = (e.fields.get("timeout_ms") or PATIENCE_S * 1000) / 1000
-    return start > min(gave_up, default=float("inf")) - MARGIN_S or start - others > 0.8 * patience
 
 
 def _larger_world(m: Meeting) -> Claim | None:
@@ -205,10 +199,8 @@ def _stuck(m: Meeting) -> Claim | None:
     stuck = sorted(m.present - ready - m.waiting - set(m.case.ended("kill", "crash")))
     if not stuck or not m.waiting or len(stuck) > len(m.waiting):
         return None
-    last: list[Event] = []
-    for r in stuck:
-        lines = [e for e in m.case.by_rank[r] if e.kind in ("line", "notice")]
-        last += sorted(lines, key=lambda e: e.line)[-1:]
+    lines = ([e for e in m.case.by_rank[r] if e.kind in ("line", "notice")] for r in stuck)
+    last = [max(reversed(own), key=lambda e: e.line) for own in lines if own]
     because = f"{ranks_text(stuck)} started but never joined the store, where {ranks_text(m.waiting)} waited"
     return m.case.claim("rank-stuck-before-init", stuck, [*last, *m.complaints], because)
 

@@ -17,7 +17,6 @@ from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import odd_one_out
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
-from postmortem.model.details import Row
 from postmortem.model.digits import whole
 from postmortem.model.grouped import grouped
 from postmortem.system import forms
@@ -41,7 +40,10 @@ def odd(e: Event) -> Odd | None:
     """The odd ranks by an exception's list; None where it has none, or no majority."""
     if e.fields.get("wrapper"):
         return None
-    rows = e.fields.get("table") or _in_a_line(e)
+    # a table, or the same rows in the message: `configs differ: rank 0=eb6b, rank 1=4285, rank 2=eb6b`
+    found = _REGEXES["rank-value"].finditer(e.fields.get("message", "")[:MOST_CHARACTERS])
+    in_a_line = [(whole(m["rank"]), m["value"], e.line, e.where.file_line, e.text) for m in found]
+    rows = e.fields.get("table") or in_a_line
     if len(rows) <= 2:
         return _named(e)
     groups = grouped((value, rank) for rank, value, *_ in rows)
@@ -54,12 +56,6 @@ def odd(e: Event) -> Odd | None:
         "" if e.fields.get("table") else _REGEXES["rank-value"].split(e.fields["message"], maxsplit=1)[0].strip(" :(-")
     )
     return Odd(tuple(sorted(ranks)), first, usual, title, all(_REGEXES["size"].match(value) for value in groups))
-
-
-def _in_a_line(e: Event) -> Sequence[Row]:
-    """The same rows as of a table, in the message: `configs differ: rank 0=eb6b, rank 1=4285, rank 2=eb6b`."""
-    found = _REGEXES["rank-value"].finditer(e.fields.get("message", "")[:MOST_CHARACTERS])
-    return [(whole(m["rank"]), m["value"], e.line, e.where.file_line, e.text) for m in found]
 
 
 def _named(e: Event) -> Odd | None:

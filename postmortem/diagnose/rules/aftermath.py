@@ -46,10 +46,9 @@ def _all_lost(view: View, claim: Claim, losses: Losses) -> Claim | None:
 
 def _first_losses(view: View) -> Losses:
     """The first complaint of every rank in each of its logs."""
-    complaints = (c for c in view.claims if c.of("complaint"))
-    found = [c for c in complaints if c.accuses and not c.by("outside")]
-    own = ((c, c.event) for c in found if not _about_a_service(c))
-    in_logs = grouped(((view.case.rank_of(e), e.where.source), c) for c, e in own)
+    complaints = [c for c in view.claims if c.of("complaint") and c.accuses and not c.by("outside")]
+    own = [c for c in complaints if not _about_a_service(c)]
+    in_logs = grouped(((view.case.rank_of(c.event), c.event.where.source), c) for c in own)
     return {place: min(claims, key=lambda c: c.event.line) for place, claims in in_logs.items()}
 
 

@@ -11,6 +11,7 @@ JobID           JobName  Partition    Account  AllocCPUS      State ExitCode
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -75,14 +76,14 @@ def _joined(case: Case, c: Claim, lives: Sequence[elimination.Life]) -> Claim:
 def unknown_process(view: View) -> Iterator[Defeat]:
     """The pids of most ranks are known, and this one is none of them; or another line on a fault of a GPU names a rank's
     process. The pid of an Xid 13 may be that of any process that was running when the interrupt came."""
-    named, losses = any(c.ranks and _on_a_gpu(c) for c in view.claims), _losses(view)
+    named = any(c.ranks and _on_a_gpu(c) for c in view.claims)
     pids_are_known = len(view.case.registry.pids) >= max(1, len(view.case.registry.ranks) // 2)
     for at, claim in view.numbered("cause", "symptom", "confirms"):
         pid = claim.event.fields.get("pid")
         of_a_program = claim.pattern.entity == "gpu" and claim.pattern.category in ("gpu-fault", None)
         fault = named and claim.speaker == "kernel" and of_a_program and not claim.ranks and pid is not None
         strange = _of_unknown_process(claim) and pids_are_known
-        if fault or (strange and not _served(claim, losses)):
+        if fault or (strange and not _served(claim, view.claims)):
             yield Defeat(at, "context", f"pid {pid} does not belong to this job")
 
 
@@ -104,16 +105,10 @@ def of_another_run(view: View) -> Iterator[Defeat]:
             yield Defeat(at, "context", f"pid {pid} does not belong to this job")
 
 
-def _losses(view: View) -> list[float]:
-    """When ranks lost a service of the job's own or of others."""
-    lost = (c for c in view.claims if c.pattern.category == "network" and c.pattern.family == "python")
-    return [at for c in lost if c.role == "cause" and (at := moment(c.event)) is not None]
-
-
-def _served(kill: Claim, losses: Sequence[float]) -> bool:
+def _served(kill: Claim, claims: Sequence[Claim]) -> bool:
     """Whether a rank lost a service right after the kernel had killed a program: then the program may have been it."""
-    at = moment(kill.event)
-    return at is not None and any(-1.0 <= lost - at <= SERVED_S for lost in losses)
+    lost = [c.event for c in claims if (c.role, c.kind, c.pattern.family) == ("cause", "network", "python")]
+    return any(-1.0 <= apart <= SERVED_S for e in lost if (apart := gap(kill.event, e)) is not None)
 
 
 def in_another_cgroup(view: View) -> Iterator[Defeat]:
@@ -148,20 +143,16 @@ def harmless(view: View) -> Iterator[Defeat]:
     case = view.case
     if not liveness.all_done(case) or any(_is_complaint(case, c) for c in view.claims):
         return
+    last = max(math.inf if e.at is None else e.at for e in case.of_kind("finished"))
     for at, claim in view.numbered("cause", "symptom", "confirms"):
-        if claim.by("outside") and not _after_the_end(case, claim):
+        # a scheduler that ended a job below its end: it hung at its exit
+        if claim.by("outside") and not (claim.by("of_jobs") and (claim.event.at or 0.0) > last):
             yield Defeat(at, "context", "all ranks finished, and none reports an error")
 
 
 def _is_complaint(case: Case, c: Claim) -> bool:
     own = not c.by("outside") and c.pattern.category is not None
     return c.accuses and (own or bool(set(c.ranks) & set(case.registry.ranks)))
-
-
-def _after_the_end(case: Case, claim: Claim) -> bool:
-    """Whether a scheduler ended a job that had reported its end: it hung at its exit."""
-    at, ends = claim.event.at, [e.at for e in case.of_kind("finished")]
-    return claim.by("of_jobs") and at is not None and all(end is not None and at > end for end in ends)
 
 
 # ── causes that nothing links to this job ───────────────────────────────────────────────────────────────────
@@ -177,7 +168,9 @@ def downgraded(case: Case, claims: Sequence[Claim], loose: Sequence[Claim]) -> l
             case.note(f"{c.pattern.id} at {c.event.where}: {why}")
             if others:
                 c = replace(c, role="context", because=why)
-            elif _is_guess(case, c):
+            # who hands in a scheduler's log means its lines, and a host's log with dates is believed where the time of
+            # the job is unknown
+            elif c.event.where in _strange_rows(case) or (c.speaker == "kernel" and not _is_dated(case, c)):
                 c = replace(c, guess=True)
         out.append(c)
     return out
@@ -190,9 +183,9 @@ def unlinked(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     `dmesg` without -T or --time-format iso counts seconds since a boot that may be months ago. A scheduler's table of
     several jobs may lack this one's row; a cluster's events are mostly about other pods.
     """
-    causes = [c for c in claims if c.role == "cause" and c.by("outside")]
+    causes = [c for c in claims if c.role == "cause" and c.by("outside")] if case.own else []
     # the report of a GPU's state at some time explains a failure of a rank that fits
-    causes = [c for c in causes if not c.ranks or c.event.source_kind == "gpu-report"] if case.own else []
+    causes = [c for c in causes if not c.ranks or c.event.source_kind == "gpu-report"]
     return _unconfirmed(case, [c for c in causes if _is_loose(case, c)], claims)
 
 
@@ -210,8 +203,7 @@ def _on_a_gpu(c: Claim) -> bool:
 def _is_loose(case: Case, c: Claim) -> bool:
     """Whether it is about another row, another time, a host without a rank, or a program that is no rank. A fault
     that a program made on a GPU is that program's, and a rank would report its own."""
-    dated = any(moment(e) is not None and case.start is not None and not case.outside(e) for e in c.events)
-    if c.event.where in _strange_rows(case) or not dated:
+    if c.event.where in _strange_rows(case) or case.start is None or not _is_dated(case, c):
         return True
     hosts = set(case.registry.host_of.values())
     if hosts and c.hosts and not any(same_host(a, b) for a in hosts for b in c.hosts):
@@ -219,11 +211,8 @@ def _is_loose(case: Case, c: Claim) -> bool:
     return c.pattern.category == "gpu-fault" or (bool(c.event.fields.get("comm")) and not is_program(c.event))
 
 
-def _is_guess(case: Case, c: Claim) -> bool:
-    """Whether it is no more than a guess even without another cause: who hands in a scheduler's log means its lines,
-    and a host's log with dates is believed where the time of the job is unknown."""
-    dated = any(moment(e) is not None and not case.outside(e) for e in c.events)
-    return c.event.where in _strange_rows(case) or (c.speaker == "kernel" and not dated)
+def _is_dated(case: Case, c: Claim) -> bool:
+    return any(moment(e) is not None and not case.outside(e) for e in c.events)
 
 
 def _confirmed(case: Case, c: Claim, own: Sequence[Claim]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -85,20 +85,19 @@ def promoted(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     return out
 
 
-def _last_messages(case: Case, claims: Sequence[Claim]) -> list[Claim]:
+def _last_messages(case: Case, claims: Sequence[Claim]) -> Iterable[Claim]:
     """Each writer's last exception without a traceback, where a rank failed or was lost, and the writer made no
     progress below."""
     if not case.ended("own") and not any(c.role == "symptom" and c.pattern.severity in LOUD for c in claims):
-        return []
+        return ()
     last: dict[tuple[str, int | None], Claim] = {}
     for c in claims:
-        e = c.event
+        e, rank = c.event, case.rank_of(c.event)
         if e.fields.get("mentioned") and c.pattern.role == "cause" and not topics.is_transport(c):
-            rank = case.rank_of(e)
             below = (x for x in case.by_source[e.where.source] if x.below(e) and x.kind in ("progress", "finished"))
             if not any(case.rank_of(x) in (rank, None) for x in below):
-                last[(e.where.source, rank)] = c
-    return list(last.values())
+                last[e.where.source, rank] = c
+    return last.values()
 
 
 def _why(all_: All, c: Claim) -> str:

@@ -118,8 +118,8 @@ def _far_below(x: Event, e: Event) -> bool:
 
 def _prints_such(case: Case, e: Event) -> bool:
     """Whether a step is right below this exception and another one: a process cannot end twice."""
-    stepped = [x for x in case.by_source[e.where.source] if x.kind == "exception" and x.fields.get("stepped")]
-    return e.place in {x.place for x in stepped} and len(stepped) > 1
+    stepped = [x.line for x in case.by_source[e.where.source] if x.kind == "exception" and x.fields.get("stepped")]
+    return e.line in stepped and len(stepped) > 1
 
 
 def _ended_a_rank(case: Case, e: Event) -> bool:
@@ -256,7 +256,7 @@ def _in_finished_runs(view: View) -> Iterator[tuple[int, Claim, Event]]:
 def _final(claim: Claim) -> bool:
     """Whether it reports the end of a process or job, so that a final message below it is a shell's."""
     dead = liveness.uncaught(claim.event) or not {"nothing", "finish"}.isdisjoint(claim.pattern.survived_by)
-    ends = any(claim.tells(word) for word in ("end", "exit", "stop", "asks"))
+    ends = any(map(claim.tells, ("end", "exit", "stop", "asks")))
     return dead or ends or claim.pattern.category == "native-crash" or claim.pattern.family in BATCH
 
 

@@ -12,7 +12,7 @@ The result depends on the logs alone, not on the order in which they were read o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from postmortem.diagnose import topics
@@ -88,46 +88,28 @@ def _ordered(claims: Sequence[Claim]) -> list[Claim]:
 
 def _has_priority(a: Claim, b: Claim) -> bool:
     """Whether `a` has to come before `b`, since it happened before (see PRECEDENCE)."""
-    return _complained_before_stop(a, b) or (any(row(a, b) for row in PRECEDENCE) and _first(a, b)) or _sampled(a, b)
-
-
-def _first(a: Claim, b: Claim) -> bool:
-    """Whether `a` came first; the lines of a launcher's table of ends are in the order of ranks."""
-    return surely_before(a, b) if a.strength == b.strength == "ended" else before(a, b)
-
-
-def _ended_before_absence(a: Claim, b: Claim) -> bool:
-    """The end of a rank, and the complaints of others about one that is gone."""
-    return a.strength == "ended" and b.of("others") and not set(a.ranks) & set(b.ranks)
-
-
-def _failed_before_stop(a: Claim, b: Claim) -> bool:
-    """A strong sign of a failure or an end, and a stop of the whole job."""
-    ended = a.strength == "ended" and a.pattern.category in NOT_BY_STOP
-    return _is_stop(b) and a.pattern.severity == "fatal" and (tier(a) <= STRONG or ended)
-
-
-def _stop_before_interrupts(a: Claim, b: Claim) -> bool:
-    """A stop of the whole job, and the interrupts of its processes."""
-    return _is_stop(a) and b.pattern.category == "external-signal" and not b.tells("stop")
+    if _is_stop(b) and (_is_sampled(a) or _complained_before(a, b)):
+        return True
+    # the lines of a launcher's table of ends are in the order of ranks
+    came_first = surely_before if a.strength == b.strength == "ended" else before
+    return any(row(a, b) for row in PRECEDENCE) and came_first(a, b)
 
 
 def _is_stop(c: Claim) -> bool:
     return c.pattern.category == "scheduler" or c.tells("stop")
 
 
-def _sampled(a: Claim, b: Claim) -> bool:
-    """A comparison of stacks that a tool took, and a stop: nobody samples a job that makes progress."""
-    stacks = [e for e in a.events if e.kind == "stack" and e.speaker == "tool"]
-    return _is_stop(b) and a.pattern.derived and a.event in stacks and any(e.fields.get("collective") for e in stacks)
+def _is_sampled(c: Claim) -> bool:
+    """Whether it is a comparison of stacks that a tool took: nobody samples a job that makes progress."""
+    stacks = [e for e in c.events if e.kind == "stack" and e.speaker == "tool"]
+    return c.pattern.derived and c.event in stacks and any(e.fields.get("collective") for e in stacks)
 
 
-def _complained_before_stop(a: Claim, b: Claim) -> bool:
+def _complained_before(a: Claim, stop: Claim) -> bool:
     """Whether ranks had complained of the hang or the loss `a` well before the job was stopped from outside."""
-    if a.strength not in ("compared", "silent") or not b.tells("stop") or b.first is None:
-        return False
-    gaps = [apart for e in a.events if e.kind == "pattern" and (apart := gap(e, b.first)) is not None]
-    return bool(gaps) and min(gaps) > REACTION_S
+    first = stop.first if stop.tells("stop") and a.strength in ("compared", "silent") else None
+    gaps = [gap(e, first) for e in a.events if e.kind == "pattern"] if first else []
+    return min((apart for apart in gaps if apart is not None), default=0.0) > REACTION_S
 
 
 def _comparable(a: Claim, b: Claim) -> bool:
@@ -139,7 +121,15 @@ def _comparable(a: Claim, b: Claim) -> bool:
     return strong(a) and strong(b) and (a.at is None or b.at is None or abs(a.at - b.at) < DAY_S)
 
 
-PRECEDENCE = (_ended_before_absence, _failed_before_stop, _stop_before_interrupts, _comparable)
+PRECEDENCE: tuple[Callable[[Claim, Claim], bool], ...] = (
+    # the end of a rank, and the complaints of others about one that is gone
+    lambda a, b: a.strength == "ended" and b.of("others") and not set(a.ranks) & set(b.ranks),
+    # a strong sign of a failure, or an end that no stop accounts for, and a stop of the whole job
+    lambda a, b: _is_stop(b) and (strong(a) or (a.strength == "ended" and a.pattern.category in NOT_BY_STOP)),
+    # a stop of the whole job, and the interrupts of its processes
+    lambda a, b: _is_stop(a) and b.pattern.category == "external-signal" and not b.tells("stop"),
+    _comparable,
+)
 
 
 def _key(c: Claim) -> tuple[object, ...]:
@@ -156,12 +146,9 @@ def same_failures(causes: Sequence[Claim]) -> list[Claim]:
     ordered = sorted(
         causes, key=lambda c: (c.preference, in_time(c.event), c.ranks, c.hosts, c.gpus, c.pids, c.because)
     )
-    return [_one(same) for same in grouped((_failure(c), c) for c in ordered).values()]
-
-
-def _failure(c: Claim) -> tuple[object, ...]:
-    text = shape(c.event.fields.get("line") or c.event.text) if c.pattern.entity == "self" else ""
-    return c.pattern.id, text, c.attempt, c.preference
+    texts = (shape(c.event.fields.get("line") or c.event.text) if c.pattern.entity == "self" else "" for c in ordered)
+    failures = ((c.pattern.id, text, c.attempt, c.preference) for c, text in zip(ordered, texts, strict=True))
+    return [_one(same) for same in grouped(zip(failures, ordered, strict=True)).values()]
 
 
 def _one(members: Sequence[Claim]) -> Claim:

@@ -23,14 +23,10 @@ def of(case: Case, root: Claim, ranks: tuple[int, ...]) -> Confidence:
         return "hypothesis"
     if root.strength == "ended":
         return "supported" if _is_specific(case, root) else "hypothesis"
-    stated = _stated(case, root, ranks) and not _of_a_child(case, root)
+    # where a SIGKILL ended the rank itself, an uncaught exception may be that of a forked child
+    of_a_child = root.pattern.category == "python-exception" and not set(root.ranks).isdisjoint(case.ended("kill"))
+    stated = _stated(case, root, ranks) and not of_a_child
     return "established" if root.witnessed or stated else "supported"
-
-
-def _of_a_child(case: Case, root: Claim) -> bool:
-    """Whether an uncaught exception may be that of a forked child, since a SIGKILL ended the rank itself."""
-    ends = [case.ends[rank] for rank in root.ranks if rank in case.ends]
-    return root.pattern.category == "python-exception" and any(end.kind == "kill" for end in ends)
 
 
 def _is_specific(case: Case, root: Claim) -> bool:
@@ -51,13 +47,8 @@ def _stated(case: Case, root: Claim, ranks: tuple[int, ...]) -> bool:
         return False
     if root.event.fields.get("signal") == "Aborted":
         return False  # who calls abort() prints the reason in another line
-    return bool(ranks) or _needs_no_rank(root)
-
-
-def _needs_no_rank(root: Claim) -> bool:
-    """Whether the failure is of a GPU, of a host or of the whole job; a mismatch or a hang is of some ranks."""
-    if root.pattern.category in OF_THE_GROUP:
-        return False
+    if ranks or root.pattern.category in OF_THE_GROUP:  # a mismatch or a hang is of some ranks
+        return bool(ranks)
     return bool(root.gpus or root.hosts) or root.pattern.entity in ("job", "host")
 
 

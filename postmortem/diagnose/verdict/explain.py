@@ -45,17 +45,12 @@ def _against(root: Claim, c: Claim) -> str:
     """The fact that forbids a link; empty where none does."""
     if root.strength == "stated" and surely_before(c, root):
         return "it precedes the cause"
-    if c.by("of_host") and not declared(root, c) and not _meet(root, c):
-        return "nothing links it to the cause"
-    return ""
-
-
-def _meet(root: Claim, c: Claim) -> bool:
-    """Whether both name the same rank, GPU or process; the host decides where one of them names none."""
-    for mine, theirs in ((root.ranks, c.ranks), (root.gpus, c.gpus), (root.pids, c.pids)):
-        if mine and theirs:
-            return bool(set(mine) & set(theirs))
-    return _joined("same-host", root, c)
+    if not c.by("of_host") or declared(root, c):
+        return ""
+    # they meet in a rank, a GPU or a process; the host decides where one of them names none
+    named = ((root.ranks, c.ranks), (root.gpus, c.gpus), (root.pids, c.pids))
+    met = next((bool({*mine} & {*theirs}) for mine, theirs in named if mine and theirs), _joined("same-host", root, c))
+    return "" if met else "nothing links it to the cause"
 
 
 def _by_role(root: Claim, c: Claim) -> str:

@@ -100,9 +100,8 @@ def _unknown_notices(case: Case) -> list[Event]:
 
 def failed(case: Case, claims: Sequence[Claim]) -> bool:
     """Whether a line complains, or a rank ended badly."""
-    if any(complains(case, c) or _confirms(case, c) for c in claims) and not (case.all_finished and not case.ends):
-        return True
-    return any(not case.unharmed(r) for r in case.ends)
+    complained = any(complains(case, c) or _confirms(case, c) for c in claims)
+    return (complained and not (case.all_finished and not case.ends)) or not all(map(case.unharmed, case.ends))
 
 
 def complains(case: Case, c: Claim) -> bool:

@@ -10,7 +10,6 @@ A hang that no time-out ended has no line that reports it: the logs just stop.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -23,7 +22,7 @@ from postmortem.diagnose.wording import capital, ranks_text
 from postmortem.formats.lineform import message, shape
 from postmortem.model import Event
 from postmortem.model.digits import number
-from postmortem.model.grouped import grouped
+from postmortem.model.grouped import grouped, usual
 from postmortem.system import forms
 
 _REGEXES = forms.regexes("diagnose/lines")
@@ -38,13 +37,6 @@ class Reached(NamedTuple):
     category: str
     ranks: tuple[int, ...]
     proof: tuple[Event, ...]
-
-
-class _Last(NamedTuple):
-    """The lines of one rank in their order, by their form, and the last one."""
-
-    forms: list[str]
-    event: Event
 
 
 def of(case: Case) -> Reached | None:
@@ -83,17 +75,13 @@ def _communicators(case: Case) -> Reached | None:
     waiting = tuple(e for e in lines if _process(e) not in done)
     if not waiting:
         return None
-    absent = [] if done else _absent(waiting)
+    world = max(number(e.fields.get("world")) or 0 for e in waiting)
+    members = range(world) if not done and world <= MOST_RANKS else ()
+    absent = sorted({*members} - {number(e.fields.get("rank")) for e in waiting})
     begun = len({*done, *map(_process, waiting)})
     text = f"NCCL set-up began on {begun} rank{'s' * (begun > 1)} and completed on {len(done) or 'none'}"
     text += f"; {ranks_text(absent)} never began it" if absent else ""
     return Reached(text, "rendezvous", tuple(absent), waiting)
-
-
-def _absent(waiting: Sequence[Event]) -> list[int]:
-    """The ranks of a communicator that did not begin it."""
-    world = max(number(e.fields.get("world")) or 0 for e in waiting)
-    return sorted(set(range(world if world <= MOST_RANKS else 0)) - {number(e.fields.get("rank")) for e in waiting})
 
 
 def _process(e: Event) -> tuple[object, ...]:
@@ -112,24 +100,24 @@ def _went_on(case: Case, e: Event) -> bool:
 def _behind(case: Case) -> Reached | None:
     """The few ranks that stopped at another line than the others, before any rank is seen at work."""
     last = {} if liveness.shown_at_work(case) else dict(_last_lines(case))
-    usual = next((form for form, _ in Counter(x.forms[-1] for x in last.values()).most_common(1)), "")
-    most = [x for x in last.values() if x.forms[-1] == usual]
-    others = {rank: x for rank, x in last.items() if x.forms[-1] != usual}
-    behind = {r: x for r, x in others.items() if any(x.forms[-1] in found.forms for found in most)}
+    form = usual(forms[-1] for forms, _ in last.values())
+    most = [own for own in last.values() if own[0][-1] == form]
+    others = {rank: own for rank, own in last.items() if own[0][-1] != form}
+    behind = {rank: own for rank, own in others.items() if any(own[0][-1] in forms for forms, _ in most)}
     few = behind or (others if len(others) < len(most) else {})
     if not few or len(few) > len(most):
         return None
-    return _stopped(case, tuple(sorted(few)), next(iter(few.values())).event, most[0].event)
+    return _stopped(case, tuple(sorted(few)), next(iter(few.values()))[1], most[0][1])
 
 
-def _last_lines(case: Case) -> Iterator[tuple[int, _Last]]:
-    """The lines of each rank that has some of its own."""
+def _last_lines(case: Case) -> Iterator[tuple[int, tuple[list[str], Event]]]:
+    """The forms of the lines of each rank that has some of its own, in their order, and the last line."""
     for rank, own in case.by_rank.items():
         ends = [e for e in own if e.kind == "line" and e.fields.get("last")]
         if ends:
             e = max(ends, key=lambda e: (len(e.fields.get("once", ())), e.line))
             printed = [*(text for _, text, _ in e.fields.get("once", ())), e.text]
-            yield rank, _Last([shape(text) for text in printed], e)
+            yield rank, ([shape(text) for text in printed], e)
 
 
 def _begun(case: Case) -> Reached | None:

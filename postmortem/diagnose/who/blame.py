@@ -39,7 +39,10 @@ def culprits(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     if compared is not None:
         return compared.ranks
     if root.pattern.category == "numerics" and len(root.ranks) != 1:
-        return _first_nan(claims) or root.ranks
+        # those whose own loss was NaN first, where all raise in the end: it spreads with the gradients
+        nans = [(c.event.fields.get("step"), c) for c in claims if "finite-loss" in c.pattern.survived_by and c.ranks]
+        first = min((step for step, _ in nans if step is not None), default=None)
+        return _ranks(c for step, c in nans if step == first) or root.ranks
     return root.ranks or _by_other_lines(case, root, claims)
 
 
@@ -60,31 +63,23 @@ def _by_other_lines(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
 def _of_nameless_error(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The ranks behind a line without a rank; a mere complaint accuses only those that its line names, and the rank
     that reports the loss of its own child."""
-    if root.strength != "suffered":
-        return next((ranks for way in WAYS if (ranks := way(case, root, claims))), ())
-    parents = case.ranks_of(root.events) if root.tells("child") else set()
-    if len(parents) == 1:
-        return tuple(parents)
-    return next((ranks for way in WAYS[:2] if (ranks := way(case, root, claims))), ())
+    suffered = root.strength == "suffered"
+    parents = case.ranks_of(root.events) if suffered and root.tells("child") else set()
+    found = (way(case, root, claims) for way in (WAYS[:2] if suffered else WAYS))
+    return tuple(parents) if len(parents) == 1 else next(filter(None, found), ())
 
 
 def _of_a_job(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """The ranks at a limit, or the one that was interrupted."""
+    """The ranks at a limit, the one that could not open the store, or the one that was interrupted."""
     if root.pattern.category == "resource-limit":
         return _of_category([c for c in claims if c.pattern.derived], root.pattern.category)
     if root.tells("store"):
-        return _server(case, root)
+        # no rank but 0 listens (torch/distributed/rendezvous.py); an agent of torchrun that could not is no rank
+        raised = [
+            e for e in case.by_source[root.event.where.source] if e.kind == "exception" and e.end == root.event.end
+        ]
+        return (0,) if any("init_process_group" in f for e in raised for f in e.fields.get("frames", ())) else ()
     return _interrupted(case, root, claims) if root.event.fields.get("excepthook") else ()
-
-
-def _server(case: Case, root: Claim) -> Ranks:
-    """Rank 0, where a rank could not open the store: no other rank listens (torch/distributed/rendezvous.py). An agent
-    of torchrun that could not is no rank."""
-    raised = [
-        e for e in case.of_kind("exception") if e.where.source == root.event.where.source and e.end == root.event.end
-    ]
-    own = any("init_process_group" in frame for e in raised for frame in e.fields.get("frames", ()))
-    return (0,) if own else ()
 
 
 def _interrupted(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
@@ -104,13 +99,6 @@ def _ranks(claims: Iterable[Claim]) -> Ranks:
 
 
 # ── a line about the group ──────────────────────────────────────────────────────────────────────────────────
-
-
-def _first_nan(claims: Sequence[Claim]) -> Ranks:
-    """The ranks whose own loss was NaN first, where all raise in the end: it spreads with the gradients."""
-    nans = [(c.event.fields.get("step"), c) for c in claims if "finite-loss" in c.pattern.survived_by and c.ranks]
-    first = min((step for step, _ in nans if step is not None), default=None)
-    return _ranks(c for step, c in nans if step == first)
 
 
 def _by_the_group(root: Claim, claims: Sequence[Claim]) -> Claim | None:
@@ -154,17 +142,12 @@ def _out_of_memory(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     if named and root.pattern.entity == "host" and root.by("of_jobs") and not root.pids:
         return named
     others = [c for c in claims if c is not root and c.role in ("cause", "confirms")]
-    found = _of_category(others, "host-oom") or _killed(case, root, claims)
+    if not (found := _of_category(others, "host-oom")):
+        heard = {r: c.event for c in claims if c.accuses for r in c.ranks}
+        lives = elimination.with_errors(elimination.lives(case, exits.reported_ends(claims)), heard)
+        killed = elimination.Orphan((root.event._replace(at=None),), "kill")
+        found = _noted(case, root, elimination.owners(killed, lives, alone=True))
     return found if len(found) == 1 else ()
-
-
-def _killed(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """The ranks that may have been killed, of those that no claim accuses."""
-    heard = {r: c.event for c in claims if c.accuses for r in c.ranks}
-    lives = elimination.with_errors(elimination.lives(case, exits.reported_ends(claims)), heard)
-    return _noted(
-        case, root, elimination.owners(elimination.Orphan((root.event._replace(at=None),), "kill"), lives, True)
-    )
 
 
 def _noted(case: Case, root: Claim, found: tuple[Ranks, str]) -> Ranks:
@@ -190,9 +173,8 @@ def _by_another_line(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
 
 ON_ANOTHER_LINE: tuple[Callable[[Claim, Claim], bool], ...] = (
     lambda root, c: c.accuses and (c.pattern.id, "same-rank") in {(x.id, x.join) for x in root.pattern.explains},
-    lambda root, c: (
-        c.role == "cause" and root.tells("child") and c.pattern.id == root.pattern.id
-    ),  # its parent's report
+    # its parent's report
+    lambda root, c: c.role == "cause" and root.tells("child") and c.pattern.id == root.pattern.id,
     lambda root, c: c.accuses and bool(c.pattern.stands_for) and c.pattern.entity == "rank",
     lambda root, c: root.strength == "ended" and (c.strength, c.pattern.category) == ("silent", "peer-lost"),
 )
@@ -244,10 +226,7 @@ def _by_gpus(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     alike = [c for c in claims if c.pattern.category == root.pattern.category and c.role == "cause"]
     gpus = sorted({n for c in alike for e in c.events if (n := e.fields.get("gpu")) is not None})
     known = case.registry
-    if len(gpus) < 2:
-        fits = known.world == 1 and gpus == [0]
-    else:
-        fits = gpus[-1] < (known.limit or MOST_GPUS)
+    fits = gpus[-1] < (known.limit or MOST_GPUS) if len(gpus) > 1 else known.world == 1 and gpus == [0]
     if not fits or len({h for c in alike for h in c.hosts}.union(known.host_of.values())) > 1:
         return ()
     case.note(f"the errors name GPU{'s' if len(gpus) > 1 else ''} {listed(list(map(str, gpus)))} of one host")

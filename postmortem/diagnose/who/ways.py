@@ -38,8 +38,7 @@ class Job(NamedTuple):
 
 def build(events: Sequence[Event], sources: Iterable[Source], library: Library) -> Registry:
     """Ask all ways, in their order: of two facts about one subject the first counts."""
-    reg = Registry()
-    _job_wide(reg, events)
+    reg = _job_wide(events)
     job = Job(events, list(sources), library, reg)
     for way in WAYS:
         for evidence in way(job):
@@ -51,13 +50,13 @@ def build(events: Sequence[Event], sources: Iterable[Source], library: Library) 
     return reg
 
 
-def _job_wide(reg: Registry, events: Sequence[Event]) -> None:
+def _job_wide(events: Sequence[Event]) -> Registry:
     """The size and versions that most lines state; sizes that patterns captured count only without others."""
     sizes = [(e.kind, n) for e in events if (n := e.fields.get("world")) is not None and 0 < n <= LARGEST]
-    reg.limit = max((n for _, n in sizes), default=None)
-    reg.world = usual(n for kind, n in sizes if kind != "pattern") or reg.limit
-    reg.torch = usual(e.fields.get("torch") for e in events)
-    reg.nccl = usual(e.fields.get("nccl") for e in events)
+    limit = max((n for _, n in sizes), default=None)
+    world = usual(n for kind, n in sizes if kind != "pattern") or limit
+    torch = usual(e.fields.get("torch") for e in events)
+    return Registry(limit=limit, world=world, torch=torch, nccl=usual(e.fields.get("nccl") for e in events))
 
 
 def _file(s: Source, rank: int, strength: Strength = Strength.STATED, assumed: bool = False) -> Evidence:
@@ -83,8 +82,11 @@ def _lines(job: Job) -> Iterator[Evidence]:
     maps = job.library.telling("communicator")
     for e in job.events:
         rank = e.fields.get("stated_rank") if e.rank is None and e.kind == "identity" else e.rank
-        if e.pattern in maps and (of_group := _communicator(job.known, e)) is not None:
-            rank = of_group
+        # NCCL's own map: host:pid … comm 0x… rank 3 nranks 16 cudaDev 3 busId 61000. Only the first and largest
+        # communicator counts global ranks; sub-groups number their own
+        mapped = e.fields.get("rank") if e.pattern in maps and e.rank in (None, e.fields.get("rank")) else None
+        if mapped is not None and job.known.rank_of_pid(e.pid, e.host) in (None, mapped):
+            rank = mapped
             yield from _of(e, "pid", e.pid, rank)
         if rank is not None and not e.fields.get("quoted"):
             yield from _beside(e, rank, e.pattern in maps)
@@ -103,13 +105,6 @@ def _beside(e: Event, rank: int, mapped: bool) -> Iterator[Evidence]:
         yield from _of(e, "pid", e.pid, rank)
     if bus := e.fields.get("bus") or (e.fields.get("pci") if mapped else None):
         yield from _of(e, "gpu", bus_key(bus), rank)
-
-
-def _communicator(known: Registry, e: Event) -> int | None:
-    """The rank by NCCL's own map: host:pid [cudaDev] … comm 0x… rank 3 nranks 16 cudaDev 3 busId 61000. Only the first
-    and largest communicator counts global ranks; sub-groups number their own."""
-    rank = e.fields.get("rank")
-    return rank if e.rank in (None, rank) and known.rank_of_pid(e.pid, e.host) in (None, rank) else None
 
 
 def _members(job: Job) -> Iterator[Evidence]:
