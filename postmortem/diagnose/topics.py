@@ -55,7 +55,8 @@ def read(claim: Claim) -> Claim:
     pattern = claim.pattern
     if not (pattern.generic and pattern.topic and claim.accuses):
         return claim
-    found, _, part = _words(claim).partition(" ")
+    # what it raises without known words reports that a peer did not answer
+    found, _, part = (_words(claim) or ("peer-lost" if is_transport(claim) else "")).partition(" ")
     if not found:
         return claim if pattern.category or pattern.stands_for else replace(claim, role="context")
     pattern = replace(pattern, category=found, generic=False)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claims import NOON, case, claim, event, explains, pattern
+from claims import NOON, claim, event, explains, pattern
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.verdict.choose import _has_priority, candidates, complaint, same_failures, tier
+from postmortem.diagnose.verdict.choose import _has_priority, candidates, same_failures, tier
 
 RAISED = pattern()
 DAY = 86400.0
@@ -179,10 +178,3 @@ def test_stacks_that_a_tool_took_come_ahead_of_the_stop() -> None:
 
 
 # ── where nothing tells the cause ────────────────────────────────────────────────────────────────────────────
-
-
-def test_an_exception_that_a_peer_did_not_answer_is_a_lost_peer_or_one_that_was_never_met() -> None:
-    for text, category in (("Connection closed by peer", "peer-lost"), ("Connect timeout", "rendezvous")):
-        raised = claim(pattern(), event(f"RuntimeError: {text}", speaker="rank"), role="symptom")
-        (found,) = complaint(case(), [replace(raised, fell_by="transport")])
-        assert found.pattern.category == category

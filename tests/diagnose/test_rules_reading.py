@@ -9,6 +9,7 @@ import pytest
 
 from claims import case, claim, event, parts, pattern
 from conftest import table
+from postmortem.diagnose import topics
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules import aftermath, reading
 from postmortem.diagnose.rules.view import Rule, View
@@ -33,8 +34,9 @@ def test_a_quoted_line_is_about_another_place() -> None:
 
 @pytest.mark.parametrize("type, line", table("rules_reading")["exceptions"])
 def test_an_exception_of_the_collective_library_is_a_peers_silence(type: str, line: str) -> None:
-    assert reduced(reading.transport, raised(type, line=line)) == [(0, "symptom")]
-    assert reduced(reading.transport, raised(type, line=line, of=pattern())) == []
+    found = topics.read(raised(type, line=line, of=pattern(generic=True, topic="own")))
+    assert found.role == "symptom" and found.of("others")
+    assert topics.read(raised(type, line=line, of=pattern())).role == "cause"
 
 
 @pytest.mark.parametrize("fields", [{"terminate": "c10::DistBackendError"}, {"what": "[Rank 1] Watchdog caught …"}])

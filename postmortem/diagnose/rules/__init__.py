@@ -12,7 +12,6 @@ from postmortem.diagnose.rules.view import Rule, settle
 BEFORE: tuple[tuple[Rule, ...], ...] = (
     (reading.quoted, reading.ignored),
     (
-        reading.transport,
         reading.raised_again,
         reading.raised_by_the_caller,
         reading.of_another_launch,

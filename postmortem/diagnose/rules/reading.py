@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from postmortem.diagnose import topics
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import rank_lists
 from postmortem.diagnose.rules.view import Defeat, View
@@ -35,14 +34,6 @@ def ignored(view: View) -> Iterator[Defeat]:
                 "context",
                 "Python printed it and went on: a destructor or an exit handler raised it, or a warning quotes it",
             )
-
-
-def transport(view: View) -> Iterator[Defeat]:
-    """An exception of the collective library without a pattern of its own reports that a peer did not answer."""
-    for number, claim in view.numbered("cause"):
-        if topics.is_transport(claim):
-            because = f"{topics.exception_class(claim)} reports that a peer or the store did not answer"
-            yield Defeat(number, "symptom", because)
 
 
 def raised_again(view: View) -> Iterator[Defeat]:

@@ -24,7 +24,6 @@ from postmortem.diagnose.verdict.explain import declared
 from postmortem.formats.lineform import shape
 from postmortem.model.grouped import grouped
 from postmortem.model.vocabulary import SEVERITIES
-from postmortem.system import forms
 
 DAY_S = 86400.0  # a kernel's log covers weeks: a failure of another day is unrelated
 STRONG = 1.0  # the highest tier of claims about the death of a process or a host
@@ -34,7 +33,6 @@ NO_RANK, WEAKEST = 5.8, 6.0  # a hang without a suspect; a claim that is hardly 
 COMPARED_MOST = 100  # causes whose order in time is compared with that of all others
 NOT_BY_STOP = ("native-crash", "external-signal")  # ends that a stop does not account for
 REACTION_S = 10.0  # a signal to the whole job reaches ranks and launcher within seconds of each other
-_REGEXES = forms.regexes("diagnose/lines")
 
 
 def tier(claim: Claim) -> float:
@@ -190,13 +188,10 @@ def _specificity(c: Claim) -> tuple[object, ...]:
 
 def _counts(c: Claim) -> bool:
     """Whether its category is known, and no rule explained it away."""
-    if c.pattern.severity == "info" or "suffered" not in CATEGORIES.get(_category(c), {}):
-        return False
-    return c.fell_by in ("", "transport") or c.pattern.category == "external-signal"
+    known = c.pattern.severity != "info" and "suffered" in CATEGORIES.get(_category(c), {})
+    return known and (not c.fell_by or c.pattern.category == "external-signal")
 
 
 def _category(c: Claim) -> str:
     """The category of failure that a complaint follows from."""
-    if c.fell_by == "transport":  # an exception that reports that a peer did not answer
-        return "rendezvous" if _REGEXES["connecting"].search(c.event.text) else "peer-lost"
     return c.pattern.stands_for or c.pattern.category or ""

@@ -7,7 +7,7 @@ host, GPU or process needs an edge.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from postmortem.diagnose.claims import Claim, Link
@@ -15,15 +15,6 @@ from postmortem.diagnose.order import before, gap, surely_before
 from postmortem.diagnose.same import same_host
 
 SLACK_S = 60.0  # beside an edge's `within_s`: stamps may be inherited from another line
-WORDS = {
-    "same-pid": "the same process",
-    "same-rank": "the same rank",
-    "same-host": "the same host",
-    "same-gpu": "the same GPU",
-    "same-group": "the same process group",
-    "peer": "a peer",
-    "any": "the same job",
-}
 
 
 class Account(NamedTuple):
@@ -49,7 +40,7 @@ def _against(root: Claim, c: Claim) -> str:
         return ""
     # they meet in a rank, a GPU or a process; the host decides where one of them names none
     named = ((root.ranks, c.ranks), (root.gpus, c.gpus), (root.pids, c.pids))
-    met = next((bool({*mine} & {*theirs}) for mine, theirs in named if mine and theirs), _joined("same-host", root, c))
+    met = next((bool({*mine} & {*theirs}) for mine, theirs in named if mine and theirs), _on_one_host(root, c))
     return "" if met else "nothing links it to the cause"
 
 
@@ -62,7 +53,8 @@ def _by_role(root: Claim, c: Claim) -> str:
 def declared(a: Claim, b: Claim) -> str:
     """How `b` follows from `a` by an edge of the pattern graph, in words; empty where there is none."""
     for edge in a.pattern.explains:
-        if edge.id != b.pattern.id or not _joined(edge.join, a, b):
+        words, joins = JOINS[edge.join]
+        if edge.id != b.pattern.id or not joins(a, b):
             continue
         apart = gap(a.first, b.first) if a.first and b.first else None
         if edge.within_s is not None and abs(apart or 0.0) > edge.within_s + SLACK_S:
@@ -71,24 +63,24 @@ def declared(a: Claim, b: Claim) -> str:
             continue
         mutual = any(back.id == a.pattern.id for back in b.pattern.explains)
         if not mutual or (a.event.line, a.event.text) < (b.event.line, b.event.text):
-            return WORDS[edge.join]
+            return words
     return ""
 
 
-def _joined(join: str, a: Claim, b: Claim) -> bool:
-    """Whether the entities of two claims join; an unknown one does not forbid it, but for processes."""
-    if join == "same-pid":
-        return bool(set(a.pids) & set(b.pids)) or bool(set(a.ranks) & set(b.ranks))
-    if join == "same-rank":
-        return _overlap(a.ranks, b.ranks)
-    if join == "same-gpu":
-        return _overlap(a.gpus, b.gpus)
-    if join == "same-host":
-        return not a.hosts or not b.hosts or any(same_host(x, y) for x in a.hosts for y in b.hosts)
-    if join == "peer":
-        return not a.ranks or not b.ranks or not set(b.ranks) <= set(a.ranks)
-    return True
+def _on_one_host(a: Claim, b: Claim) -> bool:
+    return not a.hosts or not b.hosts or any(same_host(x, y) for x in a.hosts for y in b.hosts)
 
 
 def _overlap(a: Sequence[object], b: Sequence[object]) -> bool:
     return not a or not b or bool(set(a) & set(b))
+
+
+# joins in words, and whether the entities of two claims have them; an unknown one forbids none but that of processes
+JOINS: Mapping[str, tuple[str, Callable[[Claim, Claim], bool]]] = {
+    "same-pid": ("the same process", lambda a, b: bool({*a.pids} & {*b.pids} or {*a.ranks} & {*b.ranks})),
+    "same-rank": ("the same rank", lambda a, b: _overlap(a.ranks, b.ranks)),
+    "same-host": ("the same host", _on_one_host),
+    "same-gpu": ("the same GPU", lambda a, b: _overlap(a.gpus, b.gpus)),
+    "same-group": ("the same process group", lambda a, b: True),
+    "any": ("the same job", lambda a, b: True),
+}
