@@ -227,12 +227,20 @@ def test_members_that_print_their_number_are_ranks_where_there_is_one_for_each()
 @pytest.mark.parametrize("names, ranks", [
     (("train-master-0", "train-worker-0", "train-worker-1"), [0, 1, 2]),
     (("train-master-1", "train-worker-0", "train-worker-1"), []),  # no master of one PyTorchJob
+    (("train-master-0", "workers/train-worker-0", "workers/train-worker-1"), [0, 1, 2]),
     (("train-worker-0", "train-worker-1"), []),  # pods, which may have several ranks each
     (("worker 0", "worker 1"), [0, 1]),  # processes of one log
 ])  # fmt: skip
 def test_workers_are_counted_behind_the_master_of_a_pytorchjob(names: tuple[str, ...], ranks: list[int]) -> None:
     found = numbering.of_names({name: Counter() for name in names}, None)
     assert [found[name] for name in names if name in found] == ranks
+
+
+def test_writers_are_ranks_where_lines_under_both_names_are_as_many() -> None:
+    votes = {name: Counter[int]() for name in ("pod-0", "pod-1")}
+    assert numbering.of_names(votes, None, {0, 1}) == {"pod-0": 0, "pod-1": 1}
+    assert numbering.of_names(votes, None, {0}) == {}
+    assert numbering.of_names(votes, 2) == {"pod-0": 0, "pod-1": 1}
 
 
 def test_local_ranks_of_a_prefix_are_ranks_where_there_are_as_many() -> None:
@@ -316,6 +324,21 @@ def test_two_numbers_that_disagree_name_no_rank() -> None:
     assert of_files("rank0.p1", "rank1.p0") == [None, None]
     assert of_files("rank0.p0", "rank1.p1") == [0, 1]
     assert of_files("node0.rank0", "node0.rank1") == [0, 1]
+
+
+def test_numbers_of_ranks_are_complete_and_below_the_size_of_the_job() -> None:
+    assert of_files("rank0", "rank00") == [None, None]
+    assert of_files("rank0", "rank1", "rank2", world=2) == [None, None, None]
+    assert of_files("epoch0", "epoch1", world=2) == [None, None]
+    assert of_files("x1", "x2", votes={"x1": 1, "x2": 2}) == [1, 2]  # two lines show it, one may be chance
+    assert of_files("x1", "x2", votes={"x1": 1}) == [None, None]
+
+
+def test_a_rank_that_a_worker_states_is_a_vote_for_its_file() -> None:
+    up = event("worker 1 of 2 up", "w1", kind="line", fields={"stated_worker": 1})
+    assert numbering.votes_of([up, up._replace(fields={"stated_worker": 1, "quoted": True})], {"w1": "w1"})["w1"] == {
+        1: 1
+    }
 
 
 # ── tracebacks without a name ────────────────────────────────────────────────────────────────────────────────────────

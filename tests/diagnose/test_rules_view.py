@@ -9,7 +9,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claims import case, claim, event, exits, pattern
+from claims import NOON, case, claim, event, exits, final_line, pattern
+from postmortem.align.place import ABOVE
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import HEIGHT, Claim
 from postmortem.diagnose.rules import AFTER, BEFORE
@@ -119,6 +120,37 @@ def test_a_cancellation_is_the_cause_where_nothing_failed_before_it() -> None:
     assert risen(case(), cancelled()) == ["cause"]
     assert risen(case(), cancelled(), complaint(6)) == ["cause", "symptom"]
     assert risen(case(), cancelled(), complaint(4)) == ["symptom", "symptom"]
+
+
+def test_times_of_whole_seconds_and_inferred_ones_do_not_show_what_came_first() -> None:
+    for before, sigma, role in ((0.9, 0.0, "cause"), (1.1, 0.0, "symptom"), (1.9, 1.0, "cause"), (2.1, 1.0, "symptom")):
+        lost = complaint(4, "b.log", NOON - before, at_sigma=sigma)
+        assert risen(case(), cancelled(at=NOON), lost)[0] == role, (before, sigma)
+    # of lines below the last stamp only the earliest time is known
+    for after, role in ((10.0, "cause"), (-500.0, "symptom")):
+        lost = complaint(4, "b.log", NOON + after, at_sigma=ABOVE)
+        assert risen(case(), cancelled(at=NOON), lost)[0] == role
+
+
+def test_an_end_is_trouble_unless_it_is_a_stop_and_so_is_an_abort() -> None:
+    for signal, role in (("Terminated", "cause"), ("Killed", "cause"), ("Aborted", "symptom")):
+        end = complaint(4, p=pattern("end", None, role="confirms", tells=("end",)), signal=signal)
+        assert risen(case(), cancelled(), end)[0] == role
+    abort = complaint(4, p=pattern("abort", None, role="confirms", tells=("aborts",)))
+    assert risen(case(), cancelled(), abort)[0] == "symptom"
+
+
+def test_no_cancellation_is_the_cause_of_a_job_that_finished_or_of_a_process_of_another() -> None:
+    assert risen(case(final_line(0), ranks=(0,)), cancelled()) == ["symptom"]
+    killed = pattern("killed", "external-signal", role="confirms", entity="pid", cause_if=("first-trouble",))
+    assert risen(case(), claim(killed, event(pid=7))) == ["confirms"]
+    assert risen(case(), claim(killed, event(pid=7), ranks=(1,))) == ["cause"]
+
+
+def test_a_pattern_counts_where_the_ranks_run_on_several_hosts() -> None:
+    loopback = claim(pattern("loopback", "network", role="symptom", cause_if=("several-hosts",)))
+    assert risen(case(hosts={0: "a", 1: "b"}), loopback) == ["cause"]
+    assert risen(case(hosts={0: "a", 1: "a.cluster.local"}), loopback) == ["symptom"]
 
 
 # ── a wait that is the last there is ─────────────────────────────────────────────────────────────────────────────────

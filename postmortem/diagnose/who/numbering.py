@@ -91,7 +91,7 @@ def _groups(names: Sequence[str]) -> list[_Group]:
     for (form, i), group in list(found.items()):
         name = form.replace("worker", "master")
         master = (found.get((name, i)) or found.get((name.rpartition("/")[2], i))) if group.word == "worker" else None
-        if master is not None and {*master.numbers.values()} == {0}:
+        if master is not None:
             numbers = {name: n + 1 for name, n in group.numbers.items()} | master.numbers
             found[form, i] = _Group(group.word, numbers, behind_master=True)
     return [group for group in found.values() if len(group.numbers) > 1]
