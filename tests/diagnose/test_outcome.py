@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from claims import case, claim, event, exits, final_line, pattern, source
+from claims import case, claim, event, exits, final_line, pattern, source, steps
 from conftest import ROOT
 from postmortem.diagnose import liveness
 from postmortem.diagnose.claims import Claim
@@ -93,7 +93,44 @@ def test_all_are_done_where_every_rank_or_every_console_stated_final_message() -
     assert liveness.all_done(case(*consoles, final_line(None, file="a"), final_line(None, file="b")))
     assert not liveness.all_done(case(*consoles, final_line(None, file="a")))
     assert not liveness.all_done(case(*consoles))
+    agent = event("x", "agent.err", 1, "line", source_kind="agent")
+    assert liveness.all_done(case(consoles[0], agent, final_line(None, file="a")))
     assert not liveness.all_done(case(final_line(0), *exits(r0=1), ranks=(0,)))
+
+
+def test_a_rank_is_left_behind_where_most_others_finished_and_got_further() -> None:
+    def left(silent: tuple[int, ...], done: tuple[int, ...], *steps_of: tuple[int, int]) -> set[int]:
+        work = [worked(file=f"rank{r}.log", rank=r) for r in silent]
+        shown = [e for r, n in steps_of for e in steps(r, n)]
+        return liveness.left_behind(case(*work, *shown, *map(final_line, done), ranks=(*silent, *done)))
+
+    assert left((0,), (1, 2), (0, 5), (1, 9), (2, 9)) == {0}
+    assert left((0,), (1, 2), (0, 9), (1, 9), (2, 9)) == set()  # not further
+    assert left((0,), (1, 2), (1, 9), (2, 9)) == set()  # it counts no steps
+    assert left((0,), (1,), (0, 5), (1, 9)) == set()
+    assert left((0, 3), (1, 2), (0, 5), (3, 5), (1, 9), (2, 9)) == set()  # no more than it
+
+
+def test_the_last_results_below_a_full_count_are_the_end_of_the_work() -> None:
+    e = at_line(9)
+    for by, full, ended in (("count", True, True), ("count", False, False), ("result", False, True)):
+        above = [
+            worked(4, "a.log", fields={"by": "count", "full": True}),
+            worked(6, "a.log", fields={"by": by, "full": full}),
+        ]
+        assert liveness.at_its_end(case(*above), e) == ended, by
+    assert not liveness.at_its_end(case(worked(10, "a.log", fields={"by": "count", "full": True})), e)
+
+
+def test_only_an_exception_from_the_outermost_frame_of_a_file_ended_its_process() -> None:
+    for file, function, more, ended in (
+        ("train.py", "<module>", {}, True),
+        ("train.py", "main", {}, False),  # caught and printed where it was called
+        ("<string>", "<module>", {}, False),  # of a text that it had executed
+        ("train.py", "<module>", {"logged": True}, False),
+        ("train.py", "main", {"excepthook": True}, True),
+    ):
+        assert liveness.uncaught(event(frames=((file, 1, function),), **more)) == ended, (file, function, more)
 
 
 # ── the end of a log ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -147,6 +147,14 @@ def test_no_cancellation_is_the_cause_of_a_job_that_finished_or_of_a_process_of_
     assert risen(case(), claim(killed, event(pid=7), ranks=(1,))) == ["cause"]
 
 
+def test_what_confirms_the_end_of_a_rank_is_its_cause_where_it_has_no_other() -> None:
+    core = pattern("core", None, role="confirms", cause_if=("joined",))
+    assert risen(case(), claim(core, ranks=(1,))) == ["cause"]
+    assert risen(case(), claim(core)) == ["confirms"]
+    assert risen(case(), claim(core, ranks=(1,)), claim(P, ranks=(1,))) == ["confirms", "cause"]
+    assert risen(case(), claim(core, ranks=(1,)), claim(P, ranks=(0,))) == ["cause", "cause"]
+
+
 def test_a_pattern_counts_where_the_ranks_run_on_several_hosts() -> None:
     loopback = claim(pattern("loopback", "network", role="symptom", cause_if=("several-hosts",)))
     assert risen(case(hosts={0: "a", 1: "b"}), loopback) == ["cause"]
@@ -167,6 +175,7 @@ def test_an_ordinary_wait_at_the_end_of_a_log_is_trouble() -> None:
     (found,) = promoted(case(*c.events, last(5)), [c])
     assert (found.role, found.because) == ("symptom", "no line follows it")
     assert risen(case(*c.events, last(6)), c) == ["context"]
+    assert risen(case(*c.events, last(5), event("…", "a.log", 7, "notice")), c) == ["context"]
     assert risen(case(*c.events, event("…", "a.log", 5, "line")), c) == ["context"]
     assert risen(case(*c.events, last(5)), claim(pattern("p", None, role="context"), *c.events)) == ["context"]
 
@@ -208,3 +217,6 @@ def test_not_where_the_rank_worked_on_or_the_pattern_is_no_cause() -> None:
     assert promoted_lines(mentioned(5), events=[*LEFT, work._replace(where=work.where._replace(source="b"))]) == [5]
     assert promoted_lines(mentioned(5, p=pattern("s", role="symptom")), events=LEFT) == []
     assert promoted_lines(mentioned(5, mentioned=False), events=LEFT) == []
+    closed = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer"
+    peers = claim(pattern("any", generic=True), event(closed, "a.log", 5, mentioned=True), role="context")
+    assert promoted_lines(peers, events=LEFT) == []
