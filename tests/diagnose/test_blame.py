@@ -192,6 +192,50 @@ def test_gpu_numbers_of_one_host_are_ranks_where_there_are_several() -> None:
     assert blame.culprits(case(ranks=()), zero, [zero]) == ()
 
 
+def test_gpu_numbers_are_ranks_below_the_size_of_a_job_on_one_host() -> None:
+    oom = pattern("full", "gpu-oom")
+    zero, nine = (claim(oom, event(f"GPU {n} is full", line=n + 1, fields={"gpu": n})) for n in (0, 9))
+    assert blame.culprits(case(world=1, limit=1), zero, [zero]) == (0,)
+    assert blame.culprits(case(limit=8), zero, [zero, nine]) == ()
+    assert blame.culprits(case(limit=16), zero, [zero, nine]) == (0, 9)
+    two = claim(oom, *nine.events, hosts=("node-b",))
+    assert blame.culprits(case(limit=16, hosts={0: "node-a"}), zero, [zero, two]) == ()
+
+
+def test_a_failure_of_several_ranks_is_not_that_of_those_that_failed_otherwise() -> None:
+    """Two ranks remain for one error; another failure may be that of one of them."""
+    root, again = claim(RAISED, event("no data", line=3)), claim(RAISED, event("no data", line=9))
+    found = case(*exits(r0=1, r1=1, r2=1), ranks=range(3))
+    for p, ranks, culprits in ((pattern("full", "storage"), (), ()), (RAISED, (), (0, 1, 2)), (CRASH, (2,), ())):
+        other = claim(p, event("other", "x.log"), ranks=ranks, role="symptom")
+        assert blame.culprits(found, root, [root, again, other]) == culprits, p.id
+
+
+def test_a_rank_that_loses_its_child_and_one_that_vanished() -> None:
+    """RuntimeError: DataLoader worker (pid(s) 4711) exited unexpectedly"""
+    worker = pattern("worker", "native-crash", tells=("child",))
+    for strength, role in (("suffered", "symptom"), ("stated", "cause")):
+        root = claim(worker, event("it exited", rank=2 if strength == "suffered" else None), strength=strength)
+        report = claim(worker, event("it exited", "rank2.log", 7), ranks=(2,), role=role)
+        assert blame.culprits(case(ranks=range(4)), root, [root, report]) == (2,), strength
+    ended = claim(pattern("ended", "native-crash", derived=True), strength="ended")
+    gone = claim(pattern("gone", "peer-lost", role="symptom"), ranks=(1,), strength="silent")
+    assert blame.culprits(case(ranks=range(4)), ended, [ended, gone]) == (1,)
+
+
+def test_the_only_rank_that_was_interrupted_where_others_lost_it() -> None:
+    interrupt = pattern("interrupt", "external-signal", entity="job")
+    lost = claim(pattern("lost", "peer-lost", role="symptom"), event(rank=0), ranks=(0,))
+    stop = pattern("stop", "scheduler", role="symptom", tells=("stop",))
+    root = claim(interrupt, event(rank=1, excepthook=True))
+    assert blame.culprits(case(ranks=(0, 1)), root, [root, lost]) == (1,)
+    assert blame.culprits(case(ranks=(0, 1)), root, [root]) == ()  # Ctrl-C at a terminal interrupts all of them
+    stopped = case(event(pattern="stop"), ranks=(0, 1), patterns=[stop])
+    assert blame.culprits(stopped, root, [root, lost]) == ()
+    caught = claim(interrupt, event(rank=1))
+    assert blame.culprits(case(ranks=(0, 1)), caught, [caught, lost]) == ()
+
+
 def test_ranks_with_equal_exits_own_an_error_that_is_there_several_times() -> None:
     root, again = claim(RAISED, event("no data", line=3)), claim(RAISED, event("no data", line=9))
     found = case(*exits(r0=1, r1=1, r2=1), ranks=range(3))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from claims import case, claim, event, parts, pattern
+from claims import NOON, case, claim, event, parts, pattern
 from conftest import table
 from postmortem.diagnose import topics
 from postmortem.diagnose.claims import Claim
@@ -85,6 +85,22 @@ def test_a_library_that_only_carries_what_a_rank_raised() -> None:
     assert opens(head, claim_at("ValueError", 9, of=pattern(), **parent)) == [(0, "symptom")]
     assert opens(head, claim_at("ValueError", 9, of=RAISED, **parent)) == []
     assert opens(head, claim_at("ValueError", 9, of=pattern())) == []
+
+
+NAN = pattern("nan", "numerics", survived_by=("finite-loss",))
+
+
+def test_a_nan_that_another_rank_had_before_came_with_the_gradients() -> None:
+    """`loss: nan` at step 7 on one rank, and on all others at step 8."""
+
+    def nan(**more: Any) -> Claim:
+        return claim(NAN, event("loss: nan", **more))
+
+    assert reduced(aftermath.nan_that_spread, nan(step=7), nan(step=8)) == [(1, "symptom")]
+    assert reduced(aftermath.nan_that_spread, nan(step=7, at=NOON + 9), nan(step=7, at=NOON)) == []
+    assert reduced(aftermath.nan_that_spread, nan(at=NOON), nan(at=NOON + 0.1), nan(at=NOON + 0.3)) == [(2, "symptom")]
+    assert reduced(aftermath.nan_that_spread, nan(at=NOON), nan()) == [(1, "symptom")]
+    assert reduced(aftermath.nan_that_spread, nan(), nan()) == []
 
 
 LOST = pattern("lost", "peer-lost", role="symptom")

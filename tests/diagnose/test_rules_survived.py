@@ -132,6 +132,19 @@ def test_below_the_final_message_peers_vanish_while_processes_leave() -> None:
     assert not leaving(at_work, final_line(0, 9, file="a.log", **LAST))
 
 
+def test_an_agent_that_waits_for_the_others_has_workers_that_succeeded() -> None:
+    """torch 2.13, elastic/agent/server/api.py: `_exit_barrier` comes after the workers' state is SUCCEEDED."""
+    api = "/opt/lib/python3.11/site-packages/torch/distributed/elastic/agent/server/api.py"
+    barrier = ((api, 740, "run"), (api, 1010, "_exit_barrier"))
+    lost = raised(80, p=pattern("lost", "peer-lost", role="symptom"), frames=barrier)
+    above = raised(80 - survived.NEAR, p=pattern("socket", "network"))
+    far = raised(79 - survived.NEAR, p=pattern("socket", "network"))
+    assert reduced(survived.at_exit_barrier, lost, above, far) == {0: "context", 1: "context"}
+    assert reduced(survived.at_exit_barrier, lost, raised(79)) == {0: "context"}
+    at_work = raised(80, p=lost.pattern, frames=((api, 740, "run"), (api, 700, "_monitor_workers")))
+    assert reduced(survived.at_exit_barrier, at_work, above) == {}
+
+
 # ── it was caught ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 INNER = (("lib.py", 3, "_load"), ("lib.py", 9, "get"))
