@@ -229,6 +229,7 @@ def test_members_that_print_their_number_are_ranks_where_there_is_one_for_each()
     (("train-master-1", "train-worker-0", "train-worker-1"), []),  # no master of one PyTorchJob
     (("train-master-0", "workers/train-worker-0", "workers/train-worker-1"), [0, 1, 2]),
     (("train-worker-0", "train-worker-1"), []),  # pods, which may have several ranks each
+    (("train-trainer-0", "train-trainer-1"), []),
     (("worker 0", "worker 1"), [0, 1]),  # processes of one log
 ])  # fmt: skip
 def test_workers_are_counted_behind_the_master_of_a_pytorchjob(names: tuple[str, ...], ranks: list[int]) -> None:

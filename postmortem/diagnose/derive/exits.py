@@ -21,6 +21,7 @@ from postmortem.formats.lineform import message
 from postmortem.model import Event
 from postmortem.model.details import Details
 
+Ranks = tuple[int, ...]
 PATTERNS = {
     "kill": "rank-exit-sigkill",
     "crash": "rank-exit-crash-signal",
@@ -82,7 +83,7 @@ def _nameless_aborts(case: Case, claims: Sequence[Claim], known: set[int]) -> se
 def _is_evidence(case: Case, rank: int, end: Ending, explained: bool) -> bool:
     """Whether this end, by itself, accuses its rank or somebody outside."""
     if end.kind == "kill":
-        return not _forced(case, end)
+        return end.reported_by is not None and not _forced(case, end.reported_by)
     if end.kind == "stop":
         return _unasked(case, end)
     if end.kind == "own" and end.reported_by is not None and end.reported_by.fields.get("reported_by") == "script":
@@ -97,13 +98,17 @@ def _claim(case: Case, rank: int, end: Ending, event: Event, claims: Sequence[Cl
     counters = (*case.of_kind("counter"), *counts)
     here = [e for e in counters if host in (None, e.host) or not e.host]
     full = here[:1] if case.ended("kill") == [rank] else []
-    p = case.library.get("rank-killed-in-full-cgroup" if full else PATTERNS[end.kind])
-    if p is None:
-        return []
+    name = "rank-killed-in-full-cgroup" if full else PATTERNS[end.kind]
     hosts, pids = (host,) if host else (), (event.pid,) if event.pid else ()
-    because = f"the launcher reported {end} for rank {rank}"
-    claim = Claim(p, p.role, (*full, event), (rank,), hosts, (), pids, case.attempt, because, p.strength)
-    return [_with_error(case, claim, claims) if end.kind == "own" else claim]
+    found = _made(case, name, (*full, event), (rank,), hosts, pids, f"the launcher reported {end} for rank {rank}")
+    return [_with_error(case, c, claims) if end.kind == "own" else c for c in found]
+
+
+def _made(
+    case: Case, name: str, proof: tuple[Event, ...], ranks: Ranks, hosts: tuple[str, ...], pids: Ranks, because: str
+) -> list[Claim]:
+    p = case.library.get(name)
+    return [Claim(p, p.role, proof, ranks, hosts, (), pids, case.attempt, because, p.strength)] if p else []
 
 
 def _with_error(case: Case, c: Claim, claims: Sequence[Claim]) -> Claim:
@@ -169,11 +174,8 @@ def _unasked(case: Case, end: Ending) -> bool:
     return complete and report.pid is not None and others == [report.pid]
 
 
-def _forced(case: Case, end: Ending) -> bool:
+def _forced(case: Case, event: Event) -> bool:
     """Whether the launcher itself sent SIGKILL to a rank that did not obey SIGTERM: a stuck victim or culprit."""
-    event = end.reported_by
-    if event is None:
-        return False
     asks = [e for e in case.telling("asks") if (order.gap(e, event) or 0.0) > PATIENCE_S]
     asked = {e.fields["pid"] for e in asks if "pid" in e.fields}
     if event.pid not in asked.union(e.fields.get("pid") for e in case.telling("forces")):
@@ -229,9 +231,6 @@ def _complaints(claims: Sequence[Claim], whole_job: bool) -> list[Claim]:
 
 
 def _as(case: Case, name: str, c: Claim, event: Event, because: str) -> list[Claim]:
-    p = case.library.get(name)
-    if p is None:
-        return []
     local = event.fields.get("local_rank") if not case.registry.ranks else None
     ranks = c.ranks or (() if local is None else (local,))  # spawn names no ranks: all are on one host
     # the ranks that write to this log, where none of them finished and all others did: the command had started them
@@ -239,7 +238,7 @@ def _as(case: Case, name: str, c: Claim, event: Event, because: str) -> list[Cla
     others = set(case.registry.ranks) - here
     if not ranks and others and others == case.finished:
         ranks = tuple(sorted(here))
-    return [Claim(p, p.role, (event,), ranks, c.hosts, (), c.pids, case.attempt, because, p.strength)]
+    return _made(case, name, (event,), ranks, c.hosts, c.pids, because)
 
 
 def _job_went_on(case: Case, c: Claim) -> bool:
