@@ -76,7 +76,7 @@ def _has_error_code(case: Case, bye: Event) -> bool:
 def left_behind(case: Case) -> set[int]:
     """Ranks that worked and did not finish, where most others did and got further."""
     silent = case.ranks_of(case.of_kind("worked")) - case.finished
-    if len(case.finished) < 2 or not 0 < len(silent) < len(case.finished):
+    if not 0 < len(silent) < len(case.finished):
         return set()
     steps = {p.rank: p.last_step for p in case.processes if p.last_step is not None}
     furthest = max((steps.get(rank, 0) for rank in case.finished), default=0)

@@ -46,9 +46,18 @@ def test_what_a_rank_survived_was_handled() -> None:
     raised(p=pattern("kill", "host-oom", entity="pid")), raised(excepthook=True), raised(reported_by="agent"),
     raised(speaker="scheduler"), raised(speaker="cluster"), raised(speaker="kernel"),
     raised(p=pattern("fatal", survived_by=("nothing",))),
+    raised(p=pattern("stop", "scheduler", entity="job")),  # a trap may still write
 ])  # fmt: skip
 def test_what_a_process_died_of_or_what_others_report_was_not_handled(c: Claim) -> None:
     assert reduced(survived.went_on, c, events=[worked()]) == {}
+
+
+def test_a_symptom_was_handled_where_its_rank_works_far_below_unless_it_reports_an_end_or_a_timeout() -> None:
+    far = worked(5 + survived.FAR)
+    for tells, parts_ in (((), {0: "context"}), (("wait",), {}), (("end",), {}), (("asks",), {})):
+        c = raised(p=pattern("complains", "hang", tells=tells), role="symptom")
+        assert reduced(survived.went_on, c, events=[far]) == parts_, tells
+        assert reduced(survived.went_on, c, raised(rank=3), events=[far]).get(0) is None, "something failed"
 
 
 def test_a_final_message_below_what_surely_ended_its_process_is_its_shells() -> None:

@@ -127,7 +127,7 @@ def test_times_of_whole_seconds_and_inferred_ones_do_not_show_what_came_first() 
         lost = complaint(4, "b.log", NOON - before, at_sigma=sigma)
         assert risen(case(), cancelled(at=NOON), lost)[0] == role, (before, sigma)
     # of lines below the last stamp only the earliest time is known
-    for after, role in ((10.0, "cause"), (-500.0, "symptom")):
+    for after, role in ((10.0, "cause"), (-0.9 - ABOVE, "cause"), (-1.1 - ABOVE, "symptom")):
         lost = complaint(4, "b.log", NOON + after, at_sigma=ABOVE)
         assert risen(case(), cancelled(at=NOON), lost)[0] == role
 

@@ -166,9 +166,9 @@ def complaint(case: Case, claims: Sequence[Claim]) -> list[Claim]:
         return []
     complaints = [c for c in claims if outcome.complains(case, c) and _counts(c)]
     first = min(_unexplained(complaints), key=_specificity, default=None)
-    if first is None or outcome.while_exiting(case, first, _category(first)):
+    if first is None or outcome.while_exiting(case, first):
         return []
-    pattern = replace(first.pattern, category=_category(first))
+    pattern = replace(first.pattern, category=first.kind)
     first = topics.named(case, replace(first, pattern=pattern, strength="suffered", pids=()))
     pattern = first.pattern
     if first.speaker == "kernel" or pattern.category == "host-oom":
@@ -183,15 +183,10 @@ def _unexplained(claims: Sequence[Claim]) -> list[Claim]:
 
 def _specificity(c: Claim) -> tuple[object, ...]:
     report = 2 - bool(c.ranks) if c.pattern.stands_for else 0  # best one that names a rank
-    return c.tells("stop"), CATEGORIES[_category(c)]["suffered"], report, in_time(c.event)
+    return c.tells("stop"), CATEGORIES[c.kind]["suffered"], report, in_time(c.event)
 
 
 def _counts(c: Claim) -> bool:
     """Whether its category is known, and no rule explained it away."""
-    known = c.pattern.severity != "info" and "suffered" in CATEGORIES.get(_category(c), {})
+    known = c.pattern.severity != "info" and "suffered" in CATEGORIES.get(c.kind, {})
     return known and (not c.fell_by or c.pattern.category == "external-signal")
-
-
-def _category(c: Claim) -> str:
-    """The category of failure that a complaint follows from."""
-    return c.pattern.stands_for or c.pattern.category or ""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim, by, has
+from postmortem.diagnose.claims import Claim, by
 from postmortem.diagnose.verdict import reached
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event, Outcome, speaker_in
@@ -32,10 +32,10 @@ def of(case: Case, root: Claim | None, claims: Sequence[Claim]) -> Outcome:
     return "undetermined" if lacking(case) or reached.of(case) else "healthy"
 
 
-def while_exiting(case: Case, c: Claim, category: str) -> bool:
+def while_exiting(case: Case, c: Claim) -> bool:
     """Whether a complaint is a lost peer or an error without a pattern below the end of the work: processes exit one by
     one, and a tool that fails to clean up fails alone."""
-    vague = has(category, "gone") or c.event.kind in ("notice", "line")
+    vague = c.of("gone") or c.event.kind in ("notice", "line")
     return vague and liveness.at_its_end(case, c.event) and all(map(case.unharmed, case.ends))
 
 
