@@ -216,7 +216,7 @@ def test_a_rank_that_loses_its_child_and_one_that_vanished() -> None:
     worker = pattern("worker", "native-crash", tells=("child",))
     for strength, role in (("suffered", "symptom"), ("stated", "cause")):
         root = claim(worker, event("it exited", rank=2 if strength == "suffered" else None), strength=strength)
-        report = claim(worker, event("it exited", "rank2.log", 7), ranks=(2,), role=role)
+        report = claim(worker, event("its worker died", "rank2.log", 7), ranks=(2,), role=role)
         assert blame.culprits(case(ranks=range(4)), root, [root, report]) == (2,), strength
     ended = claim(pattern("ended", "native-crash", derived=True), strength="ended")
     gone = claim(pattern("gone", "peer-lost", role="symptom"), ranks=(1,), strength="silent")

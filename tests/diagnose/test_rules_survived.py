@@ -89,6 +89,12 @@ def test_a_pattern_says_what_shows_that_its_failure_was_got_over() -> None:
     assert not by("finite-loss", event("loss 2.1", **far, loss="2.1", rank=1))
 
 
+def test_who_complains_of_the_absence_of_another_may_catch_that() -> None:
+    absent = claim(pattern("absent", "hang", entity="missing-ranks"), event(file="a.log", line=5, rank=0), ranks=(2,))
+    assert reduced(survived.went_on, absent, events=[worked(rank=0)]) == {0: "context"}
+    assert reduced(survived.went_on, absent, events=[worked(rank=2)]) == {}
+
+
 LINE = event("next", "a.log", 9, "line")
 
 
