@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import exits
@@ -66,7 +67,15 @@ def _of_nameless_error(case: Case, root: Claim, claims: Sequence[Claim]) -> Rank
     suffered = root.strength == "suffered"
     parents = case.ranks_of(root.events) if suffered and root.tells("child") else set()
     found = (way(case, root, claims) for way in (WAYS[:2] if suffered else WAYS))
-    return tuple(parents) if len(parents) == 1 else next(filter(None, found), ())
+    ranks = tuple(parents) if len(parents) == 1 else next(filter(None, found), ())
+    return ranks if suffered or len(ranks) >= len(_raised_alike(root, claims)) else ()
+
+
+def _raised_alike(root: Claim, claims: Sequence[Claim]) -> Sequence[Claim]:
+    """The same uncaught error of several processes without a rank: a launcher that reports one of them leaves the others
+    unnamed."""
+    own = [c for c in claims if c.pattern.id == root.pattern.id and not c.ranks and liveness.uncaught(c.event)]
+    return [c for c in own if c.role == "cause" and c.event.where.source == root.event.where.source]
 
 
 def _of_a_job(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
