@@ -260,7 +260,7 @@ def line_event(
         fields=known | fields,
         raw_time=stamp.raw if stamp else "",
         source_kind=source.kind,
-        speaker=speaker_in(source.kind, env.kernel, rank, env.program),
+        speaker=speaker_in(source.kind, env.kernel, env.local_rank if rank is None else rank, env.program),
     )
 
 
