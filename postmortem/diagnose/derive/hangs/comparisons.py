@@ -16,6 +16,7 @@ from postmortem.diagnose.derive.hangs.rank_rows import (
     at_odds,
     last_seen,
     odd_one_out,
+    undecided,
 )
 from postmortem.diagnose.order import WHOLE_S, gap
 from postmortem.diagnose.processes import Process
@@ -133,8 +134,8 @@ def code(table: Table) -> Claim | None:
         table.rows[r].process.lines and not table.rows[r].stopped for r in table.quiet
     ):
         return None
-    if any(collective == "init" for collective, _ in placed.values()):
-        return None  # ranks inside and outside of the start: the group itself is at odds about its size or its members
+    if undecided(table, {collective for collective, _ in placed.values()}):
+        return None
     outside = [r for r, (collective, _) in placed.items() if collective == "none"]
     if not 0 < len(outside) < len(placed):
         return _different_places(table, placed, table.proofs)

@@ -325,3 +325,9 @@ def odd_one_out(groups: Mapping[Any, list[int]]) -> tuple[list[int], bool]:
 def at_odds(odd: list[int], majority: bool, places: str) -> str:
     """The reason for a claim about ranks in different collectives; without a majority it names them all."""
     return places if majority or len(odd) > 6 else f"{ranks_text(odd)} were in different collectives: {places}"
+
+
+def undecided(table: Table, calls: set[str]) -> bool:
+    """Whether ranks are inside and outside of the start, so that the group itself is at odds about its size or its
+    members; or wait for a neighbor, which may be a silent rank."""
+    return "init" in calls or (bool(table.quiet) and calls <= set(POINT_TO_POINT))
