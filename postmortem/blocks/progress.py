@@ -33,6 +33,7 @@ SHOWN = 1000  # characters of a line
 RESULT = 8  # last lines of a writer that may be a result
 TAIL = 64  # last lines of a writer in which a table may be repeated
 SHAPES, ONCE = 512, (8, 16)  # shapes of lines that are remembered; first and last lines that came once
+OF_ERRORS = ("(most recent call ", "what():")  # heads of tracebacks, and the message of an uncaught C++ exception
 RESTARTS = 24  # restarts of a count and starts of one script that are reported
 BEATS = 8  # copies of a line right below each other: it is no opening line
 COUNTS, COUNTED = (24, 96), 64  # first and last lines in which counts are followed; the most names of counts
@@ -184,12 +185,12 @@ def _read(writer: _Writer, line: Line, look: signs.Look, flags: int, own: bool) 
 def _open(writer: _Writer, line: Line, look: signs.Look) -> None:
     """Take a writer's opening line, one of its first lines that has words and neither a count nor a loss; an error is
     none."""
-    begins = "(most recent call " not in look.shape and not signs.has_error(look.shape)
+    of_error = any(word in look.shape for word in OF_ERRORS) or signs.has_error(look.shape)
     measured = "loss" in look.shape or "Loss" in look.shape
     unique = not measured and sum(map(str.isalpha, look.shape)) >= OPENING and not signs.counts(line.envelope.body)
-    if begins and unique:
+    if unique and not of_error:
         writer.opening, writer.opened = look.shape, line.number
-    elif not begins or len(writer.tail) >= BANNER:
+    elif of_error or len(writer.tail) >= BANNER:
         writer.opening = "-"
 
 
