@@ -121,13 +121,15 @@ def _last_lines(case: Case) -> Iterator[tuple[int, tuple[list[str], Event]]]:
 
 
 def _begun(case: Case) -> Reached | None:
-    """The last line of a log that begins something: an evaluation, a checkpoint, a compilation."""
+    """The last line of a log that begins something: an evaluation, a checkpoint, a compilation. A bar that grew is under
+    way."""
     works = case.of_kind("worked")
     done = {source: max(e.line for e in own) for source, own in grouped((e.where.source, e) for e in works).items()}
     found = [
         e
         for e in _last_of_logs(case)
-        if _REGEXES["begins"].search(message(e.text, len(e.text))) and e.line >= done.get(e.where.source, 0)
+        if _REGEXES["begins"].search(message(e.text, len(e.text)))
+        and e.line >= done.get(e.where.source, 0) + liveness.is_bar(e)
     ]
     busy = done.keys() - {e.where.source for e in found}
     if not found or len(busy) >= len(found):
