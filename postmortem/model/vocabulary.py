@@ -60,6 +60,7 @@ TELLS = (  # the meaning of a pattern's line for the reasoning over several rank
     "joins",  # a rank announces itself to a group, and how many have
     "join-wait",  # a rank waited in the store for others to come
     "no-store",  # a rank found no store
+    "no-start",  # a command or a script was not found, so its program never ran
     "store",  # the store could not be opened
     "raiser",  # a further line of an exception's message, with the rank that raised it
     "communicator",  # NCCL's own map of ranks, processes and GPUs

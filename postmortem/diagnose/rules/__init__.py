@@ -29,6 +29,7 @@ BEFORE: tuple[tuple[Rule, ...], ...] = (
         survived.caught,
         survived.ended_a_thread,
         survived.fell_back,
+        survived.started_otherwise,
     ),
     (foreign.in_another_cgroup, foreign.unknown_process, foreign.of_another_run),
 )

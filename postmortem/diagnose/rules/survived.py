@@ -24,7 +24,7 @@ from postmortem.formats import endings
 from postmortem.model import Event
 from postmortem.model.digits import number
 from postmortem.model.grouped import grouped
-from postmortem.model.vocabulary import SURVIVED_BY
+from postmortem.model.vocabulary import OF_PEERS, SURVIVED_BY
 from postmortem.privacy import cut
 from postmortem.system import forms
 
@@ -269,6 +269,18 @@ def fell_back(view: View) -> Iterator[Defeat]:
         below = next((line for line in e.context[e.before + 1 : e.before + 3] if line.strip()), "")
         if _REGEXES["instead"].search(below):
             yield Defeat(at, "context", f"the next line names the replacement: `{cut(below.strip(), 80)}`")
+
+
+def started_otherwise(view: View) -> Iterator[Defeat]:
+    """A command that was not found started nothing: where all ranks of the job write below it, another line of the
+    script started them. Without a known world size they work or fail by themselves: another host's may only wait."""
+    for at, claim in view.numbered("cause"):
+        if claim.tells("no-start"):
+            below = [x for x in view.case.by_source[claim.event.where.source] if x.below(claim.event)]
+            ranks, world = view.case.ranks_of(below), view.case.registry.world
+            own = [x.event for _, x in view.numbered("cause") if x.ranks and x.pattern.category not in OF_PEERS]
+            if ranks >= {*range(world)} if world else any(x.kind == "worked" or x in own for x in below):
+                yield Defeat(at, "context", f"the ranks write below it ({below[0].where}): another line started them")
 
 
 def restored(view: View) -> Iterator[Defeat]:
