@@ -12,7 +12,7 @@ from conftest import table
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.exits import derive
 from postmortem.formats import endings
-from postmortem.model import Event
+from postmortem.model import Event, Where
 
 RAISED = pattern()
 LOST = pattern("lost", "peer-lost", role="symptom")
@@ -53,6 +53,10 @@ def test_the_agents_own_kill_is_no_ranks() -> None:
     forced = event("kill", "agent.err", 5, pattern="forces", fields={"pid": 101})
     assert found([], *exits(r1=-9), forced) == []
     assert found([], *exits(r2=-9), forced) == [("rank-exit-sigkill", (2,))]
+    for seconds, ids in ((24.0, ["rank-exit-sigkill"]), (26.0, [])):  # it kills what does not obey within 30 s
+        ask = event("ask", "agent.err", 5, pattern="asks", at=NOON, fields={"pid": 101})
+        late = [e._replace(at=NOON + seconds) for e in exits(r1=-9)]
+        assert [name for name, _ in found([], ask, *late)] == ids, seconds
 
 
 def test_a_memory_cgroup_that_counts_a_kill_states_whose_it_was() -> None:
@@ -141,6 +145,71 @@ def test_a_kill_is_accounted_for_by_who_forces_or_stops_before_it() -> None:
         assert found([killed], word(p, 6)) == [("rank-exit-sigkill", ())]
         assert found([killed], word(p, 6, "other")) == []  # nothing tells which came first
     assert found([killed, claim(LOST)]) == [("rank-exit-sigkill", ())]
+
+
+def test_a_stop_that_a_launcher_asked_for_before_is_its_own() -> None:
+    for line, ids in ((4, []), (6, ["rank-exit-signalled"])):
+        ask = event("ask", "out", line, pattern="asks", fields={"pid": 100})
+        assert [name for name, _ in found([end(signal="Terminated")], ask)] == ids, line
+
+
+def test_a_lost_peer_follows_from_a_crash_but_an_abort_may_follow_from_it() -> None:
+    lost = claim(LOST, event("Connection closed by peer", "out", 4))
+    assert found([end(exitcode=-11), lost]) == [("rank-exit-crash-signal", ())]
+    assert found([end(exitcode=-6), lost]) == []
+
+
+def test_one_signal_to_all_ranks_accuses_none_of_them() -> None:
+    for ranks, named in (((0, 1, 2, 3), ()), ((0, 1), (0,))):
+        ends = [end(n, signal="Terminated", ranks=(n,)) for n in ranks]
+        assert found(ends) == [("rank-exit-signalled", named)], ranks
+    assert found([end(signal="Terminated", ranks=(0,))], ranks=(0,)) == [("rank-exit-signalled", (0,))]
+
+
+def test_an_end_above_work_or_below_the_finish_is_that_of_a_helper() -> None:
+    work = event("step 5", "out", 9, "worked", rank=0, by="count")
+    whole = pattern("end", None, role="confirms", entity="job", tells=("end",))
+    assert found([claim(whole, event("ended", "out", 5, exitcode=1))], work) == []
+    assert found([end(exitcode=1)], work) == [("rank-exit-without-reason", ())]  # of one process of several
+    bye = final_line(None, 4, file="out", fields={"last_word": True})
+    assert found([end(exitcode=1)], bye) == []
+    assert found([end(exitcode=1, ranks=(2,))], bye) == [("rank-exit-without-reason", (2,))]
+
+
+def test_a_command_that_ended_had_started_the_ranks_that_write_beside_it() -> None:
+    byes = [final_line(r, file="other") for r in (0, 1)]
+    here = [event("x", "out", n, "line", rank=n) for n in (2, 3)]
+    assert found([end(signal="Killed")], *byes, *here) == [("rank-exit-sigkill", (2, 3))]
+    assert found([end(signal="Killed")], *byes[:1], *here) == [("rank-exit-sigkill", ())]
+
+
+def test_spawn_numbers_processes_where_no_ranks_are_known() -> None:
+    """torch.multiprocessing: `process 1 terminated with signal SIGKILL`"""
+    assert found([end(signal="Killed", local_rank=1)], ranks=()) == [("rank-exit-sigkill", (1,))]
+    assert found([end(signal="Killed", local_rank=1)]) == [("rank-exit-sigkill", ())]
+
+
+# ── the error above an end ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def above(*errors: Event, line: int = 300) -> tuple[str, int | None]:
+    report = exits(r1=1)[0]._replace(where=Where("agent.err", line))
+    (c,) = derive(case(*errors, report, ranks=range(4), patterns=ALL), [])
+    return c.pattern.id, c.event.where.line
+
+
+def test_the_last_error_above_a_report_is_its_reason() -> None:
+    def error(line: int, kind: str = "notice", text: str = "E: bad shard", **more: Any) -> Event:
+        return event(text, "agent.err", line, kind, **({"reports_error": True} | more))
+
+    none = ("rank-exit-without-reason", 300)
+    assert above(error(100), error(110)) == ("rank-exit-after-error", 110)
+    assert above(error(99)) == none  # 201 lines
+    assert above(error(296, reports_error=False)) == ("rank-exit-after-error", 296)  # so near any complaint counts
+    assert above(error(295, reports_error=False)) == none
+    assert above(error(290, rank=0)) == none
+    assert above(error(290), event("step 9", "agent.err", 295, "worked")) == none
+    assert above(error(290, text="E: Connection closed by peer")) == none  # it follows from the end of another rank
 
 
 # ── of several ends ──────────────────────────────────────────────────────────────────────────────────────────────────
