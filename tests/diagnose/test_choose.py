@@ -177,4 +177,27 @@ def test_stacks_that_a_tool_took_come_ahead_of_the_stop() -> None:
         assert order(at(LIMIT, 9, 9), claim(STACKS, stack, ranks=(1,), strength="compared"))[0] == first
 
 
-# ── where nothing tells the cause ────────────────────────────────────────────────────────────────────────────
+def test_ranks_that_complained_well_before_a_stop_were_not_stopped_by_it() -> None:
+    """A signal to the whole job reaches ranks and launcher within seconds of each other."""
+    for seconds, first in ((9.0, "stopped"), (11.0, "hang")):
+        hang = at(of("hang"), 0, strength="silent", ranks=())  # no suspect
+        assert order(at(STOPPED, seconds, 9), hang)[0] == first, seconds
+
+
+def test_the_lines_of_a_launchers_table_are_in_the_order_of_ranks() -> None:
+    crash, code = (
+        at(of(c), None, r, strength="ended", line=7 * r + 5) for r, c in enumerate(("native-crash", "host-oom"))
+    )
+    table = [c.event._replace(where=c.event.where._replace(source="agent.err")) for c in (crash, code)]
+    early, late = (
+        Claim(c.pattern, "cause", (e,), c.ranks, strength="ended") for c, e in zip((crash, code), table, strict=True)
+    )
+    assert not _has_priority(early, late) and not _has_priority(late, early)
+
+
+def test_comparisons_are_ordered_by_their_evidence_and_not_by_the_time_of_their_lines() -> None:
+    better, worse = (at(pattern(f"p{n}", "hang"), 9 - n, n, strength="compared", preference=n) for n in (0, 1))
+    assert order(worse, better) == ["p0", "p1"]
+    stated = at(of("rendezvous", entity="job"), 9)
+    compared = at(pattern("late", "rendezvous"), 0, 1, strength="compared")
+    assert not _has_priority(compared, stated) and not _has_priority(stated, compared)
