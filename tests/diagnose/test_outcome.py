@@ -98,6 +98,20 @@ def test_all_are_done_where_every_rank_or_every_console_stated_final_message() -
     assert not liveness.all_done(case(final_line(0), *exits(r0=1), ranks=(0,)))
 
 
+def test_several_errors_cast_doubt_on_results_without_work() -> None:
+    errors = [at_line(n, kind="notice", fields={"reports_error": True}) for n in (1, 2, 3)]
+    assert outcome.lacking(case(*errors, worked(by="result"))) == "errors precede its results"
+    assert outcome.lacking(case(*errors[:2], worked(by="result"))) == ""
+    assert outcome.lacking(case(*errors, worked(by="count"))) == ""
+
+
+def test_an_excerpt_of_lines_that_a_pattern_knows_as_harmless_lacks_nothing() -> None:
+    benign = pattern("benign", None, role="context")
+    for line, lacks in ((3, ""), (7, ""), (8, "these logs show no job at work, nor how one ended")):
+        events = [at_line(3, kind="pattern", pattern="benign"), at_line(line, fields={"last": True})]
+        assert outcome.lacking(case(*events, sources=[source("a.log")], patterns=[benign])) == lacks, line
+
+
 def test_a_rank_is_left_behind_where_most_others_finished_and_got_further() -> None:
     def left(silent: tuple[int, ...], done: tuple[int, ...], *steps_of: tuple[int, int]) -> set[int]:
         work = [worked(file=f"rank{r}.log", rank=r) for r in silent]

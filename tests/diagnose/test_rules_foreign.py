@@ -198,3 +198,12 @@ def test_rows_about_several_jobs_are_strange_unless_one_is_this_job() -> None:
         "",
     ]
     assert [n for n in names if not foreign.is_program(event(comm=n))] == ["sshd", ""]
+
+
+def test_a_program_may_be_a_service_that_a_rank_lost_right_after_its_kill() -> None:
+    seen = case(*WORK, ranks=(0, 1), pids={0: 10, 1: 11})
+    killed = claim(OOM, event("Killed process 5", "dmesg.txt", speaker="kernel", at=NOON + 2, fields={"pid": 5}))
+    service = pattern("refused", "network", family="python")
+    for seconds, left in ((3.0, {}), (11.9, {}), (12.1, {0: "context"}), (0.9, {0: "context"})):
+        lost = claim(service, event("Connection refused", at=NOON + seconds), ranks=(0,))
+        assert fallen(foreign.unknown_process, seen, killed, lost) == left, seconds
