@@ -30,6 +30,12 @@ def test_an_edge_needs_its_join(join: str, mine: dict[str, Any], fields: dict[st
     assert declared(cause(join, **mine), effect(**fields)) == words
 
 
+def test_an_edge_may_say_how_long_after_its_effect_may_come() -> None:
+    early = pattern("cause", explains=(explains("effect", "any", 10.0),))
+    for seconds, linked in ((69.0, True), (71.0, False)):
+        assert bool(declared(claim(early, event(at=NOON)), effect(NOON + seconds))) == linked, seconds
+
+
 def test_a_stated_cause_never_came_surely_later_than_what_it_explains() -> None:
     assert not declared(cause(at=NOON + 5), effect(NOON))
     assert declared(cause(at=NOON + 0.01), effect(NOON))

@@ -128,6 +128,24 @@ def test_a_rank_that_dies_and_then_loses_its_peers_is_none() -> None:
     assert fallen(aftermath.peers_lost_before, of_rank(DIED, 5), of_rank(LOST, 5)) == {}
 
 
+def test_the_loss_of_a_service_that_is_no_rank_makes_no_victim() -> None:
+    """`raise RuntimeError("the feature store is gone") from error`, in a line of the program's own."""
+    for file, chained, left in (
+        ("features.py", True, {}),
+        ("features.py", False, {1: "symptom"}),
+        ("/opt/lib/torch/distributed/distributed_c10d.py", True, {1: "symptom"}),
+    ):
+        lost = of_rank(LOST, 5, chained=chained, frames=((file, 3, "get"),))
+        assert fallen(aftermath.peers_lost_before, lost, of_rank(DIED, 9)) == left, (file, chained)
+
+
+def test_a_collective_that_a_loss_aborts_may_ask_for_any_amount_of_memory() -> None:
+    full = pattern("full", "gpu-oom")
+    loss = of_rank(pattern("unreachable", "network"), 5)
+    assert fallen(aftermath.peers_lost_before, loss, of_rank(full, 9, collective="all_gather_object")) == {1: "symptom"}
+    assert fallen(aftermath.peers_lost_before, loss, of_rank(full, 9)) == {}
+
+
 def test_of_a_loss_that_is_a_cause_itself_a_hang_does_not_follow() -> None:
     cause = of_rank(pattern("unreachable", "network"), 5)
     assert fallen(aftermath.peers_lost_before, cause, of_rank(pattern("waits", "hang"), 9)) == {}
