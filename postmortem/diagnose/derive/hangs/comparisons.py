@@ -312,10 +312,11 @@ def _lost_after_timeout(table: Table) -> list[Row]:
 
 def _in_another(table: Table, came: Sequence[Row]) -> bool:
     """Whether these ranks are fewer than those that wait, and lost the connection in collectives in which none of
-    them waited."""
-    waited = {str(table.proofs[r].fields.get("op", "")).lower().replace("_", "") for r in table.waiting}
+    them waited. The send or receive that gloo names is a part of any of its collectives."""
+    waits = {r: place[0] if (place := table.rows[r].place) else table.proofs[r].fields.get("op") for r in table.waiting}
+    waited = {str(op or "").lower().replace("_", "") for op in waits.values()}
     places = {row.place[0].replace("_", "") for row in came if row.place is not None}
-    return len(came) < len(table.waiting) and bool(places) and "" not in waited and waited.isdisjoint(places)
+    return len(came) < len(table.waiting) and bool(places) and not waited & {"", "send", "recv", *places}
 
 
 def busy_rank0(table: Table) -> Claim | None:
@@ -325,8 +326,7 @@ def busy_rank0(table: Table) -> Claim | None:
     if 0 in table.waiting or any((e.fields.get("seq") or 0) > SETUP for e in complaints):
         return None
     for e in complaints:
-        bar = _bar_above(e)
-        if bar is not None:
+        if (bar := _bar_above(e)) is not None:
             where = f" in collective {e.fields['seq']}" if "seq" in e.fields else ""
             because = f"rank 0 was still busy when rank {table.case.rank_of(e)} timed out{where}"
             return table.case.claim("rank0-still-busy", [0], [bar, e], because)
