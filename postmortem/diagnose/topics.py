@@ -55,8 +55,9 @@ def read(claim: Claim) -> Claim:
     pattern = claim.pattern
     if not (pattern.generic and pattern.topic and claim.accuses):
         return claim
-    # what it raises without known words reports that a peer did not answer
-    found, _, part = (_words(claim) or ("peer-lost" if is_transport(claim) else "")).partition(" ")
+    found, _, part = _words(claim).partition(" ")
+    if exception_class(claim) == OF_RAY:
+        return replace(claim, role="symptom")
     if not found:
         return claim if pattern.category or pattern.stands_for else replace(claim, role="context")
     pattern = replace(pattern, category=found, generic=False)
@@ -72,10 +73,9 @@ def _words(claim: Claim) -> str:
     """The topic of a line that is nothing without it, of an exception of the collective library, and of an interrupt."""
     fields = claim.event.fields
     text = fields.get("line") or fields.get("detail") or claim.event.text
-    if exception_class(claim) == OF_RAY:
-        return ""
     if claim.pattern.category is None or is_transport(claim) or exception_class(claim) == "KeyboardInterrupt":
-        return _topic(text)
+        # what it raises without known words reports that a peer did not answer
+        return _topic(text) or ("peer-lost" if is_transport(claim) else "")
     frames = fields.get("frames")
     inside = fields.get("collective") and frames and "/torch/distributed/" in frames[-1][0]
     return found if inside and (found := _topic(text)).partition(" ")[0] in (*OF_THE_GROUP, "peer-lost") else ""

@@ -181,6 +181,6 @@ def _pattern(row: dict[str, Any]) -> Pattern:
     row["actions"] = tuple(Action(**a) for a in row["actions"])
     for name in ("matches", "no_matches"):
         row[name] = tuple(Example(**e) for e in row[name])
-    for name in ("sources", "references", "tells", "cause_if", "bears_out"):
+    for name in ("sources", "references", "tells", "survived_by", "cause_if", "bears_out"):
         row[name] = tuple(row[name])
     return Pattern(**row)

@@ -199,7 +199,10 @@ def _of_reports(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     for c, end in _reported_ends(claims):
         if end.kind != "clean" and _unaccounted(case, c, end, _complaints(claims, c.pattern.generic)):
             return _of_report(case, c, end, claims)
-    lost = next((c for c in claims if c.pattern.family == "ray" and c.kind == "peer-lost" and len(c.ranks) == 1), None)
+    lost = next(
+        (c for c in claims if c.pattern.family == "ray" and c.pattern.stands_for == "peer-lost" and len(c.ranks) == 1),
+        None,
+    )
     if lost is None:
         return []
     because = f"{ranks_text(lost.ranks)} was lost by Ray, and the end of its process is not in these logs"
