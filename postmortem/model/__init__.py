@@ -98,7 +98,7 @@ class Pattern:
     strength: str = "stated"  # its evidence: a line that states it, or less (see patterns/README.md)
     tells: tuple[str, ...] = ()  # its meaning for the reasoning, words of TELLS
     generic: bool = False  # gives way to any other name of the same line
-    survived_by: tuple[str, ...] = ()  # what shows that it was got over: words of SURVIVED_BY, or patterns
+    survived_by: tuple[str, ...] = ()  # signs that it was got over: words of SURVIVED_BY, or patterns
     if_last: str = ""  # context that is trouble where nothing comes after it: `once`, or `repeated` to the end
     cause_if: tuple[str, ...] = ()  # promoted to a cause under any of these CONDITIONS
     cause_if_near: str = ""  # or where a line around it matches this

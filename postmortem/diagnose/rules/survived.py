@@ -1,4 +1,4 @@
-"""Failures that a rank, a host or a job got over. `survived_by` of a pattern lists what shows it:
+"""Failures that a rank, a host or a job got over. `survived_by` of a pattern lists the signs:
 
     work          any work below it in its log, whoever does it and whatever the role of the line
     finish        only the finish that its log reports below it, in a run without a bad end

@@ -1,4 +1,4 @@
-"""Claims -> the verdict: which claim is the cause, what it explains, and how sure that is.
+"""Claims -> the verdict: which claim is the cause, its consequences, and how sure that is.
 
 choose.py       the order of the causes
 outcome.py      incident, undetermined or healthy; `reached.py`: how far a job came that just stopped

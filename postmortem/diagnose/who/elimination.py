@@ -249,8 +249,8 @@ def with_errors(lives: Iterable[Life], of_rank: Mapping[int, Event]) -> list[Lif
 
 
 def raised_here(e: Event) -> bool:
-    """Whether it is an exception that was raised here, and neither a launcher's indented quotation nor what a call of
-    another rank raised."""
+    """Whether it is an exception that was raised here, and neither a launcher's indented quotation nor raised by a
+    call of another rank."""
     quoted = e.fields.get("reported_by") or (e.source_kind == "agent" and e.text.startswith("  "))
     quoted = quoted or e.rank == e.fields.get("ran_on", -1)
     return e.kind == "exception" and not e.fields.get("wrapper") and not quoted

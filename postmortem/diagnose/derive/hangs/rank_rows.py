@@ -33,7 +33,7 @@ Place = tuple[str, str]  # collective (`none` outside of any) and line of the us
 
 @dataclass
 class Row:
-    """What one rank shows of the hang, beside what is known of its process."""
+    """What one rank shows of the hang, beside the row of its process."""
 
     process: Process
     complaint: Event | None = None  # it waited until a timeout
