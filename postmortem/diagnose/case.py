@@ -99,6 +99,14 @@ class Case:
         return {source: self.ranks_of(events) for source, events in self.by_source.items()}
 
     @cached_property
+    def beside(self) -> set[str]:
+        """Files beside the logs of ranks (settings, a list of packages, notes): no line has a rank or a stamp, or
+        counts."""
+        logs = {e.where.source for e in self.events if e.raw_time or e.kind in ("progress", "worked", "finished")}
+        ranked = {source for source, ranks in self.writers.items() if ranks}
+        return self.by_source.keys() - logs - ranked if ranked else set()
+
+    @cached_property
     def by_rank(self) -> dict[int, list[Event]]:
         """The events of each rank's own; a line in which a launcher introduces it is none."""
         ranked = ((self.rank_of(e), e) for e in self.events if e.kind != "pid")

@@ -93,6 +93,7 @@ def last_lines(case: Case) -> list[Event]:
         ((e.where.source, rank), e)
         for e, rank in printed
         if e.source_kind in RANK_LOGS or (e.source_kind == "agent" and rank is not None)
+        if e.where.source not in case.beside
     )
     return _without_copies(case, [max(reversed(own), key=lambda e: e.line) for own in of_writers.values()])
 

@@ -123,7 +123,7 @@ def _last_lines(case: Case) -> Iterator[tuple[int, tuple[list[str], Event]]]:
 def _begun(case: Case) -> Reached | None:
     """The last line of a log that begins something: an evaluation, a checkpoint, a compilation. A bar that grew is under
     way."""
-    works = case.of_kind("worked")
+    works = [e for e in case.of_kind("worked") if e.where.source not in case.beside]
     done = {source: max(e.line for e in own) for source, own in grouped((e.where.source, e) for e in works).items()}
     found = [
         e
@@ -194,7 +194,7 @@ def _last_of_logs(case: Case) -> list[Event]:
         if e.source_kind in RANK_LOGS and _REGEXES["bar-at-zero"].search(e.text):
             found[e.where.source] = e
     for e in case.of_kind("line"):
-        if e.fields.get("last") and e.source_kind in (*RANK_LOGS, "agent"):
+        if e.fields.get("last") and e.source_kind in (*RANK_LOGS, "agent") and e.where.source not in case.beside:
             line, text = e.fields.get("final", (e.line, e.text))
             own = e._replace(
                 where=e.where._replace(line=line, file_line=None if line != e.line else e.where.file_line), text=text
