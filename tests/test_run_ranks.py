@@ -54,12 +54,22 @@ def cgroup() -> Iterator[Path]:
     made.rmdir()
 
 
+def oom_kills(group: Path) -> int:
+    """How many processes the kernel killed in this cgroup, by either version of its interface."""
+    files = (group / name for name in ("memory.oom_control", "memory.events"))
+    rows = (line.split() for file in files if file.exists() for line in file.read_text().splitlines())
+    return sum(int(value) for name, value in rows if name == "oom_kill")
+
+
 @needs("root", "cgroup")
 def test_an_oom_kill_is_established_without_the_kernels_log(tmp_path: Path, cgroup: Path) -> None:
     command = job(tmp_path, "host_oom_rank", megabytes=48)
     running = begin(tmp_path, command, preexec_fn=lambda: (cgroup / "cgroup.procs").write_text(str(os.getpid())))
     assert running.wait(120) == 1
-    assert verdict(run_folder(tmp_path))[:3] == ("host-oom", "established", [1])
+    category, confidence, ranks, _ = verdict(run_folder(tmp_path))
+    assert (category, confidence) == ("host-oom", "established")
+    # beside other work the kernel may take rank 0, too
+    assert ranks == [1] or (ranks == [0, 1] and oom_kills(cgroup) >= 2)
 
 
 @needs("cgroup")
