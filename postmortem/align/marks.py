@@ -164,9 +164,8 @@ def _hashes(events: Sequence[Event], number: Array, of: Array, keys: Keys) -> Ar
     seed = (number + 1).astype(np.uint64) * np.uint64(0x9E3779B1)
     attempts = [0 if e.attempt is None else (e.attempt + 1) & 0xFFFFFFFFFFFFFFFF for e in events]
     seed += np.array(attempts, dtype=np.uint64) * np.uint64(0x85EBCA77)
-    seed += np.array([keys.job_of.get(e.where.source, 0) for e in events], dtype=np.uint64) * np.uint64(
-        0xC2B2AE3D27D4EB4F
-    )
+    jobs = [keys.job_of.get(e.where.source, 0) for e in events]
+    seed += np.array(jobs, dtype=np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
     h = seed[of]
     forms = list(keys.columns.values())
     for columns in set(forms):

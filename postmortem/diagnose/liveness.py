@@ -14,10 +14,7 @@ import re
 from collections.abc import Iterator
 
 from postmortem.diagnose.case import RANK_LOGS, Case
-from postmortem.formats.endings import SHELL
-from postmortem.formats.endings import of_a_thread as of_a_thread
-from postmortem.formats.endings import surely_finished as surely_finished
-from postmortem.formats.endings import uncaught as uncaught
+from postmortem.formats.endings import SHELL, surely_finished
 from postmortem.model import Event
 
 _BAR = re.compile(r"\d%\|.{0,400}(?:it/s|s/it|\?it)")

@@ -15,6 +15,7 @@ from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import log_ends
 from postmortem.diagnose.rules import AFTER, BEFORE
 from postmortem.diagnose.verdict import confidence, outcome
+from postmortem.formats import endings
 from postmortem.model import Confidence, Event
 from postmortem.model.vocabulary import STRENGTHS
 
@@ -144,7 +145,7 @@ def test_only_an_exception_from_the_outermost_frame_of_a_file_ended_its_process(
         ("train.py", "<module>", {"logged": True}, False),
         ("train.py", "main", {"excepthook": True}, True),
     ):
-        assert liveness.uncaught(event(frames=((file, 1, function),), **more)) == ended, (file, function, more)
+        assert endings.uncaught(event(frames=((file, 1, function),), **more)) == ended, (file, function, more)
 
 
 # ── the end of a log ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -254,7 +254,7 @@ def _job_went_on(case: Case, c: Claim) -> bool:
         return True
     # below the final message of a whole run that went well a script cleans up
     last = liveness.last_finish(case, c.event.where.source) if c.tells("end") and not c.ranks else None
-    return last is not None and c.event.below(last) and liveness.surely_finished(last) and liveness.all_done(case)
+    return last is not None and c.event.below(last) and endings.surely_finished(last) and liveness.all_done(case)
 
 
 def _unaccounted(case: Case, c: Claim, end: Ending, accused: Sequence[Claim]) -> bool:

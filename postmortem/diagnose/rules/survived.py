@@ -94,7 +94,7 @@ def _work(case: Case, claim: Claim, rank: int | None = None) -> Event | None:
     for x in liveness.after(case, e, rank):
         if x.line > gave_up and case.rank_of(x) is None:
             continue
-        if not liveness.uncaught(e) or liveness.surely_finished(x):
+        if not endings.uncaught(e) or endings.surely_finished(x):
             return x
         if x.kind == "worked" and (_far_below(x, e) or _prints_such(case, e)):
             return x
@@ -148,7 +148,7 @@ def _failed_with_a_code(case: Case, e: Event) -> set[int | None]:
 def _finish(case: Case, claim: Claim) -> Event | None:
     """The finish that its log reports, where no bad end is known: the failure shows in the exit code only."""
     bye = liveness.last_finish(case, claim.event.where.source)
-    well = bye is not None and liveness.surely_finished(bye) and all(map(case.unharmed, case.ends))
+    well = bye is not None and endings.surely_finished(bye) and all(map(case.unharmed, case.ends))
     return bye if well else None
 
 
@@ -177,7 +177,7 @@ def caught(view: View) -> Iterator[Defeat]:
     """An exception that did not end its process: a library raised and caught it, or it was logged below ERROR."""
     for at, claim in view.numbered("cause"):
         e = claim.event
-        if liveness.uncaught(e) or not e.fields.get("frames") or claim.ranks or e.fields.get("code"):
+        if endings.uncaught(e) or not e.fields.get("frames") or claim.ranks or e.fields.get("code"):
             continue
         lines = (x for x in view.case.by_source[e.where.source] if x.kind == "line" and x.line > e.end)
         wrote_on = any(not liveness.is_bar(x) for x in lines)
@@ -190,9 +190,9 @@ def caught(view: View) -> Iterator[Defeat]:
 def ended_a_thread(view: View) -> Iterator[Defeat]:
     """An exception of a helper thread, where the main thread raised one of its own below it: only that ended the
     process."""
-    raised = [c for c in view.claims if c.role == "cause" and liveness.uncaught(c.event)]
+    raised = [c for c in view.claims if c.role == "cause" and endings.uncaught(c.event)]
     for at, claim in view.numbered("cause"):
-        if liveness.of_a_thread(claim.event):
+        if endings.of_a_thread(claim.event):
             main = next((c.event for c in raised if c.event.below(claim.event)), None)
             if main is not None:
                 yield Defeat(
@@ -214,7 +214,7 @@ def _logged_below_error(case: Case, e: Event) -> bool:
 def job_done(view: View) -> Iterator[Defeat]:
     """A run of which every log reports the end got over the failures above."""
     for at, claim, bye in _in_finished_runs(view):
-        if not claim.event.below(bye) and (liveness.surely_finished(bye) or not _final(claim)):
+        if not claim.event.below(bye) and (endings.surely_finished(bye) or not _final(claim)):
             yield Defeat(at, "context", f"the run finished after it ({bye.where})")
 
 
@@ -222,12 +222,12 @@ def while_leaving(view: View) -> Iterator[Defeat]:
     """Below the end of a whole run, peers and stores vanish while processes exit."""
     for at, claim, bye in _in_finished_runs(view):
         if claim.role == "cause":
-            may_follow = claim.of("complaint") or liveness.of_a_thread(claim.event)
+            may_follow = claim.of("complaint") or endings.of_a_thread(claim.event)
         else:
             may_follow = not any(map(claim.tells, ("end", "exit", "wait")))  # who waits until a timeout is not leaving
         # a rank that died in a collective of the program had not finished: another rank did
         at_work = claim.event.fields.get("excepthook") and claim.event.fields.get("collective") not in (None, "barrier")
-        if may_follow and not at_work and liveness.surely_finished(bye) and claim.event.below(bye):
+        if may_follow and not at_work and endings.surely_finished(bye) and claim.event.below(bye):
             yield Defeat(at, "context", f"the run had finished ({bye.where}), and the processes were exiting")
 
 
@@ -255,7 +255,7 @@ def _in_finished_runs(view: View) -> Iterator[tuple[int, Claim, Event]]:
 
 def _final(claim: Claim) -> bool:
     """Whether it reports the end of a process or job, so that a final message below it is a shell's."""
-    dead = liveness.uncaught(claim.event) or not {"nothing", "finish"}.isdisjoint(claim.pattern.survived_by)
+    dead = endings.uncaught(claim.event) or not {"nothing", "finish"}.isdisjoint(claim.pattern.survived_by)
     ends = any(map(claim.tells, ("end", "exit", "stop", "asks")))
     return dead or ends or claim.pattern.category == "native-crash" or claim.pattern.family in BATCH
 

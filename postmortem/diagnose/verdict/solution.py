@@ -14,6 +14,7 @@ from postmortem.diagnose.processes import Process
 from postmortem.diagnose.verdict import explain, reached
 from postmortem.diagnose.verdict.reached import Reached
 from postmortem.diagnose.verdict.unread import Unread
+from postmortem.formats import endings
 from postmortem.model import Event, Outcome, RunEnd
 from postmortem.runs.jobs import Name
 
@@ -118,7 +119,7 @@ def _is_own(case: Case, c: Claim) -> bool:
     known = topics.of(c.event.fields.get("line") or c.event.text) if c.pattern.generic else ""
     of_others = has(known or c.pattern.category or "", "others")
     own = c.strength == "stated" and c.pattern.severity == "fatal" and not of_others
-    ended = all((end := case.end_of(r)) is not None and end.failed for r in c.ranks) or liveness.uncaught(c.event)
+    ended = all((end := case.end_of(r)) is not None and end.failed for r in c.ranks) or endings.uncaught(c.event)
     return own and c.pattern.entity == "self" and ended
 
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import exits
 from postmortem.diagnose.derive.hangs.rank_rows import odd_one_out
 from postmortem.diagnose.who import elimination
 from postmortem.diagnose.wording import listed, ranks_text
+from postmortem.formats import endings
 from postmortem.formats.lineform import gist
 from postmortem.model.digits import number
 from postmortem.model.grouped import grouped
@@ -74,7 +74,7 @@ def _of_nameless_error(case: Case, root: Claim, claims: Sequence[Claim]) -> Rank
 def _raised_alike(root: Claim, claims: Sequence[Claim]) -> Sequence[Claim]:
     """The same uncaught error of several processes without a rank: a launcher that reports one of them leaves the others
     unnamed."""
-    own = [c for c in claims if c.pattern.id == root.pattern.id and not c.ranks and liveness.uncaught(c.event)]
+    own = [c for c in claims if c.pattern.id == root.pattern.id and not c.ranks and endings.uncaught(c.event)]
     return [c for c in own if c.role == "cause" and c.event.where.source == root.event.where.source]
 
 

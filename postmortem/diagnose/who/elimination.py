@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import cycle, repeat
 from typing import NamedTuple
 
-from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.same import same_host
 from postmortem.diagnose.who.evidence import Evidence, Registry, Strength, Subject
@@ -132,7 +131,7 @@ def owners(o: Orphan, lives: Sequence[Life], alone: bool) -> tuple[Ranks, str]:
     that of a known process and one that surely ended its process counts."""
     here = [life for life in lives if life.log in {e.where.source for e in o.lines}]
     left, excluded = (here, {}) if len(here) == o.printers > 1 else remaining(o, here or lives)
-    sure = alone or all(map(liveness.uncaught, o.lines))
+    sure = alone or all(map(endings.uncaught, o.lines))
     one = len(left) == 1 and (sure or len(o.pids) == 1) and _may_be_its(o, left[0], bool(excluded), lives)
     if not (one or left is here or _each(o, left, sure, alone)):
         return (), ""
@@ -216,7 +215,7 @@ def _orphans(case: Case) -> dict[str, list[Event]]:
 def _complaining(case: Case, orphans: Mapping[str, Sequence[Event]]) -> Iterator[Evidence]:
     """The ranks behind complaints of peers that ended a process, where these are as many: until a group exists torch
     prints no `[rank0]:` before a traceback."""
-    o = Orphan(tuple(filter(liveness.uncaught, orphans.get("", ()))), "raised")
+    o = Orphan(tuple(filter(endings.uncaught, orphans.get("", ()))), "raised")
     if o.lines:
         ranks, why = owners(o, lives(case), alone=True)
         yield from map(_of_line, (e.place for e in o.lines), cycle(ranks), repeat(why))

@@ -12,11 +12,10 @@ from typing import Any
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.liveness import of_a_thread
 from postmortem.diagnose.order import gap
 from postmortem.diagnose.processes import WRITTEN, Process
 from postmortem.diagnose.wording import ranks_text
-from postmortem.formats.endings import Ending
+from postmortem.formats.endings import Ending, of_a_thread
 from postmortem.formats.lineform import message, shape
 from postmortem.model import Event
 from postmortem.model.grouped import grouped
