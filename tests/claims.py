@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claim import Claim
 from postmortem.diagnose.rules.view import Defeat
 from postmortem.diagnose.who.evidence import Evidence, Registry, Subject
 from postmortem.library import Library, load

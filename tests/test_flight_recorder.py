@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from conftest import ROOT, table
 from postmortem.analyze import analyze
-from postmortem.diagnose.derive.hangs import recorder
-from postmortem.diagnose.derive.hangs.recorder import Reading
+from postmortem.diagnose.compare import recorder
+from postmortem.diagnose.compare.recorder import Reading
 from postmortem.documents.flight_recorder import parse
 from postmortem.model import Event, Source
 

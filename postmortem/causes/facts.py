@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from postmortem.causes import memory
 from postmortem.causes.seen import Seen
-from postmortem.diagnose.derive.hangs import library_reports
+from postmortem.diagnose.compare import library_reports
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
 from postmortem.model.contract.verdict import Collective

@@ -8,8 +8,8 @@ from functools import cached_property
 
 from postmortem.causes import moments
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT
+from postmortem.diagnose.claim import Claim
+from postmortem.diagnose.compare.rank_rows import POINT_TO_POINT
 from postmortem.diagnose.verdict.solution import Solution
 from postmortem.formats import endings
 from postmortem.formats.endings import Ending

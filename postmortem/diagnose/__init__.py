@@ -12,17 +12,18 @@ from typing import NamedTuple
 
 from postmortem.align import Timeline
 from postmortem.align.place import Line, Moment
-from postmortem.diagnose import liveness, observe, rules, topics
+from postmortem.diagnose import liveness, rules, topics
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive import exits, hangs, joining, log_ends, rank_lists, standstill, stops
+from postmortem.diagnose.claim import Claim
+from postmortem.diagnose.claims import exits, log_ends, observed
+from postmortem.diagnose.claims.links import declared
+from postmortem.diagnose.compare import hangs, joining, rank_lists, standstill, stops
 from postmortem.diagnose.rules import foreign
 from postmortem.diagnose.sequence import stable_order
-from postmortem.diagnose.verdict import choose, novelty, outcome, unread
-from postmortem.diagnose.verdict.explain import declared
+from postmortem.diagnose.verdict import blame, choose, novelty, outcome, unread
 from postmortem.diagnose.verdict.novelty import shapes as shapes
 from postmortem.diagnose.verdict.solution import Solution
-from postmortem.diagnose.who import blame, copies, elimination
+from postmortem.diagnose.who import copies, elimination
 from postmortem.errors import UsageError
 from postmortem.library import Library
 from postmortem.model import Event, Source
@@ -222,8 +223,8 @@ def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Libra
     registry = elimination.known(events, sources, library)
     merged = copies.merge(events, sources, registry)
     case = Case(merged.events, registry, library, sources, attempt)
-    observed = rules.settled(case, observe.observe(case))
-    claims = topics.named_causes(case, _with_derived(case, observed))
+    stated = rules.settled(case, observed.observe(case))
+    claims = topics.named_causes(case, _with_derived(case, stated))
     causes = choose.candidates(claims) or choose.complaint(case, claims)
     root, ranks = blame.of(case, causes[0], claims) if causes else (None, ())
     end, others = outcome.of(case, root, claims), causes[1 : 1 + ALTERNATIVES]
@@ -233,7 +234,7 @@ def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Libra
 def _with_derived(case: Case, stated: list[Claim]) -> list[Claim]:
     """The claims of single lines, and those of all logs together. A hang is looked for where nothing else accounts
     for it."""
-    claims = observe.group(stated)
+    claims = observed.group(stated)
     for derive in (exits.derive, joining.derive, rank_lists.derive):
         claims += derive(case, stated)
     loose = foreign.unlinked(case, claims)

@@ -13,7 +13,7 @@ from functools import cached_property
 from postmortem.align.place import moment
 from postmortem.align.years import YEARLESS_END
 from postmortem.diagnose import processes
-from postmortem.diagnose.claims import Claim, by
+from postmortem.diagnose.claim import Claim, by
 from postmortem.diagnose.processes import Process
 from postmortem.diagnose.who.evidence import Registry
 from postmortem.formats.endings import Ending

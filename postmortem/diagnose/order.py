@@ -14,7 +14,7 @@ from typing import Literal
 
 from postmortem.align.place import UNSEEN
 from postmortem.diagnose.case import moment
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claim import Claim
 from postmortem.model import Event
 
 ONE_REPORT = 3  # lines

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim, has
+from postmortem.diagnose.claim import Claim, has
 from postmortem.formats.excerpt import CONTEXT
 from postmortem.model.vocabulary import OF_PEERS, OF_THE_GROUP, TELLS
 from postmortem.system import forms

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.derive.hangs import library_reports, recorder, watchdogs
-from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT
-from postmortem.diagnose.derive.hangs.watchdogs import DEFAULT, Group, Wait, seconds
+from postmortem.diagnose.compare import library_reports, recorder, watchdogs
+from postmortem.diagnose.compare.rank_rows import POINT_TO_POINT
+from postmortem.diagnose.compare.watchdogs import DEFAULT, Group, Wait, seconds
 from postmortem.diagnose.verdict.solution import Solution
 from postmortem.model.contract import verdict as contract
 from postmortem.model.digits import number

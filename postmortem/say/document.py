@@ -13,10 +13,9 @@ from postmortem.causes.facts import Facts
 from postmortem.causes.seen import Seen
 from postmortem.diagnose import Diagnosis, order
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.verdict import confidence
+from postmortem.diagnose.claim import Claim
+from postmortem.diagnose.verdict import blame, confidence
 from postmortem.diagnose.verdict.solution import Solution
-from postmortem.diagnose.who import blame
 from postmortem.diagnose.wording import INHERITED, capital, iso, sentence
 from postmortem.model import Confidence, Event, Source
 from postmortem.model.contract import incident as contract

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.derive.hangs import library_reports, watchdogs
-from postmortem.diagnose.derive.hangs.watchdogs import DEFAULT
+from postmortem.diagnose.compare import library_reports, watchdogs
+from postmortem.diagnose.compare.watchdogs import DEFAULT
 from postmortem.diagnose.verdict.solution import Solution
 from postmortem.diagnose.wording import capital, ranks_text
 from postmortem.model.contract import quantities as contract

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from postmortem.align.place import UNBOUNDED
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim, in_time
+from postmortem.diagnose.claim import Claim, in_time
 from postmortem.diagnose.rules import survived
 from postmortem.diagnose.verdict import outcome, reached
 from postmortem.diagnose.verdict.solution import Solution, Victims

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claim import Claim
 from postmortem.diagnose.verdict.solution import Solution
 from postmortem.model.contract.causes import Cause
 from postmortem.model.digits import whole

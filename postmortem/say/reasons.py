@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from postmortem.diagnose import order
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claim import Claim
+from postmortem.diagnose.claims.links import declared
 from postmortem.diagnose.verdict.choose import tier
-from postmortem.diagnose.verdict.explain import declared
 from postmortem.diagnose.verdict.solution import Solution
 from postmortem.diagnose.wording import capital, listed, ranks_text, sentence
 from postmortem.formats import endings

@@ -12,8 +12,8 @@ from postmortem.align.place import moment
 from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.processes import Process
+from postmortem.diagnose.verdict import blame
 from postmortem.diagnose.verdict.solution import Solution
-from postmortem.diagnose.who import blame
 from postmortem.diagnose.wording import capital, iso, listed
 from postmortem.model import Clock, Event, Pattern, RankState, Source
 from postmortem.model.contract import incident as contract

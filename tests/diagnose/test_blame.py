@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from claims import case, claim, event, exits, explains, final_line, pattern
-from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.who import blame
+from postmortem.diagnose.claim import Claim
+from postmortem.diagnose.verdict import blame
 
 RAISED = pattern()
 CRASH = pattern("crash", "native-crash")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claims import NOON, claim, event, explains, pattern
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claim import Claim
 from postmortem.diagnose.verdict.choose import _has_priority, candidates, same_failures, tier
 
 RAISED = pattern()

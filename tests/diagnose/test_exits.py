@@ -9,8 +9,8 @@ import pytest
 
 from claims import NOON, case, claim, event, exits, final_line, pattern
 from conftest import table
-from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.exits import derive
+from postmortem.diagnose.claim import Claim
+from postmortem.diagnose.claims.exits import derive
 from postmortem.formats import endings
 from postmortem.model import Event, Where
 

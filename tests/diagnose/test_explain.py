@@ -9,8 +9,8 @@ import pytest
 from claims import NOON, claim, event, explains, pattern
 from conftest import table
 from postmortem.diagnose import order
-from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.verdict.explain import account, declared
+from postmortem.diagnose.claim import Claim
+from postmortem.diagnose.claims.links import account, declared
 
 EFFECT = pattern("effect", "peer-lost", role="symptom")
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from claims import NOON, case, claim, event, exits, pattern, steps
-from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs import comparisons, hints, library_reports, watchdogs
-from postmortem.diagnose.derive.hangs.rank_rows import Row, Table, at_odds, odd_one_out, table
+from postmortem.diagnose.claim import Claim
+from postmortem.diagnose.compare import comparisons, hints, library_reports, watchdogs
+from postmortem.diagnose.compare.rank_rows import Row, Table, at_odds, odd_one_out, table
 from postmortem.diagnose.who.evidence import Evidence, Subject
 from postmortem.model import Event
 

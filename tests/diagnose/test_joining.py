@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from claims import NOON, case, claim, event, exits, library, pattern, steps
-from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.joining import derive
+from postmortem.diagnose.claim import Claim
+from postmortem.diagnose.compare.joining import derive
 from postmortem.diagnose.who import elimination
 from postmortem.model import Event
 

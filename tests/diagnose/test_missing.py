@@ -10,7 +10,7 @@ from claims import case, claim, event, exits, final_line, pattern, source
 from conftest import table
 from postmortem.causes import facts
 from postmortem.causes.seen import Seen
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claim import Claim
 from postmortem.diagnose.verdict.solution import Solution
 from postmortem.diagnose.verdict.unread import losses
 from postmortem.model import collected as items

@@ -10,8 +10,8 @@ import pytest
 
 from claims import case, event, pattern, source
 from conftest import table
-from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.observe import numbers, observe
+from postmortem.diagnose.claim import Claim
+from postmortem.diagnose.claims.observed import numbers, observe
 from postmortem.diagnose.who.copies import address_quality, merge
 from postmortem.diagnose.who.evidence import Registry
 from postmortem.model import Event, Pattern, ReadsAs

@@ -11,8 +11,8 @@ import pytest
 from claims import case, claim, event, exits, final_line, pattern, source, steps
 from conftest import ROOT
 from postmortem.diagnose import liveness
-from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive import log_ends
+from postmortem.diagnose.claim import Claim
+from postmortem.diagnose.claims import log_ends
 from postmortem.diagnose.rules import AFTER, BEFORE
 from postmortem.diagnose.verdict import confidence, outcome
 from postmortem.formats import endings

@@ -9,7 +9,7 @@ import pytest
 from claims import case, event, exits, final_line, library, pattern, source, steps
 from postmortem.align import Timeline
 from postmortem.diagnose import _choose, _went_well, diagnose
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claim import Claim
 from postmortem.diagnose.verdict.solution import Solution
 from postmortem.errors import UsageError
 from postmortem.model import Event

@@ -6,7 +6,7 @@ from typing import Any
 
 from claims import NOON, case, claim, event, exits, final_line, parts, pattern, source, steps
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claim import Claim
 from postmortem.diagnose.rules import foreign
 from postmortem.diagnose.rules.view import Rule, View
 from postmortem.model import Event

@@ -10,7 +10,7 @@ import pytest
 from claims import NOON, case, claim, event, parts, pattern
 from conftest import table
 from postmortem.diagnose import topics
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claim import Claim
 from postmortem.diagnose.rules import aftermath, reading
 from postmortem.diagnose.rules.view import Rule, View
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from claims import case, claim, event, final_line, parts, pattern
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claim import Claim
 from postmortem.diagnose.rules import survived
 from postmortem.diagnose.rules.view import Rule, View
 from postmortem.model import Event

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from claims import NOON, case, claim, event, exits, final_line, pattern
 from postmortem.align.place import ABOVE
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import HEIGHT, Claim
+from postmortem.diagnose.claim import HEIGHT, Claim
 from postmortem.diagnose.rules import AFTER, BEFORE
 from postmortem.diagnose.rules.promote import promoted
 from postmortem.diagnose.rules.view import Defeat, Rule, View, settle

@@ -10,7 +10,7 @@ import pytest
 from claims import NOON, case, claim, event, exits, final_line, pattern, source, steps
 from conftest import table
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claim import Claim
 from postmortem.diagnose.verdict import novelty
 from postmortem.diagnose.verdict.solution import Solution, victims
 from postmortem.diagnose.wording import clock_time

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claim import Claim
 from postmortem.diagnose.rules import aftermath, foreign, promote, reading, survived
 from postmortem.diagnose.rules.view import Rule, settle
 

@@ -17,13 +17,13 @@ from dataclasses import replace
 
 from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case, moment
-from postmortem.diagnose.claims import Claim, by
-from postmortem.diagnose.derive import exits
+from postmortem.diagnose.claim import Claim, by
+from postmortem.diagnose.claims import exits
+from postmortem.diagnose.claims.links import declared
 from postmortem.diagnose.order import gap
 from postmortem.diagnose.processes import child_of
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.same import same_host
-from postmortem.diagnose.verdict.explain import declared
 from postmortem.diagnose.who import elimination
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event, Where

@@ -8,8 +8,8 @@ from functools import cached_property
 
 from postmortem.diagnose import liveness, topics
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim, by
-from postmortem.diagnose.derive import log_ends
+from postmortem.diagnose.claim import Claim, by
+from postmortem.diagnose.claims import log_ends
 from postmortem.diagnose.order import WHOLE_S, relation
 from postmortem.diagnose.rules.foreign import is_program
 from postmortem.formats.lineform import gist

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive import rank_lists
+from postmortem.diagnose.claim import Claim
+from postmortem.diagnose.compare import rank_lists
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model.grouped import grouped

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claim import Claim
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.who.evidence import Strength
 from postmortem.formats import endings

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import get_args
 
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import HEIGHT, Claim
+from postmortem.diagnose.claim import HEIGHT, Claim
 from postmortem.model import Role
 from postmortem.model.grouped import grouped
 

@@ -2,7 +2,7 @@
 
 choose.py       the order of the causes
 outcome.py      incident, undetermined or healthy; `reached.py`: how far a job came that just stopped
-explain.py      which claims follow from the root
+blame.py        the ranks and hosts behind the root
 confidence.py   established, supported or hypothesis
 solution.py     all of it, as the document is written from
 unread.py       input that was not read; `novelty.py`: lines that no healthy run has

@@ -17,10 +17,10 @@ from dataclasses import replace
 
 from postmortem.diagnose import topics
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import CATEGORIES, Claim, in_time, merged
+from postmortem.diagnose.claim import CATEGORIES, Claim, in_time, merged
+from postmortem.diagnose.claims.links import declared
 from postmortem.diagnose.order import before, gap, surely_before
 from postmortem.diagnose.verdict import outcome
-from postmortem.diagnose.verdict.explain import declared
 from postmortem.formats.lineform import shape
 from postmortem.model.grouped import grouped
 from postmortem.model.vocabulary import SEVERITIES

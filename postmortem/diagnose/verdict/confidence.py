@@ -8,7 +8,7 @@ hypothesis  only silence, only an exit without a sender or a reason, or nothing 
 from __future__ import annotations
 
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claim import Claim
 from postmortem.diagnose.verdict.choose import tier
 from postmortem.formats import endings
 from postmortem.model import Confidence

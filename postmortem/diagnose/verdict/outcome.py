@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim, by
+from postmortem.diagnose.claim import Claim, by
 from postmortem.diagnose.verdict import reached
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event, Outcome, speaker_in

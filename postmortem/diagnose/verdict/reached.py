@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from postmortem.diagnose import liveness
 from postmortem.diagnose.case import RANK_LOGS, Case
-from postmortem.diagnose.derive import standstill
-from postmortem.diagnose.derive.hangs.rank_rows import MOST_RANKS
-from postmortem.diagnose.derive.standstill import MONTH_S, QUIET_S, duration
+from postmortem.diagnose.compare import standstill
+from postmortem.diagnose.compare.rank_rows import MOST_RANKS
+from postmortem.diagnose.compare.standstill import MONTH_S, QUIET_S, duration
 from postmortem.diagnose.wording import capital, ranks_text
 from postmortem.formats.lineform import message, shape
 from postmortem.model import Event

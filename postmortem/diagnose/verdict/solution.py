@@ -9,9 +9,10 @@ from functools import cached_property
 from postmortem.align.place import Line, Moment
 from postmortem.diagnose import liveness, order, topics
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim, has
+from postmortem.diagnose.claim import Claim, has
+from postmortem.diagnose.claims import links
 from postmortem.diagnose.processes import Process
-from postmortem.diagnose.verdict import explain, reached
+from postmortem.diagnose.verdict import reached
 from postmortem.diagnose.verdict.reached import Reached
 from postmortem.diagnose.verdict.unread import Unread
 from postmortem.formats import endings
@@ -94,9 +95,9 @@ class Solution:
         return reached.of(self.case) if silent and not complaints else None
 
     @cached_property
-    def account(self) -> explain.Account:
+    def account(self) -> links.Account:
         """The symptoms that the root explains, and those that it does not."""
-        return explain.account(self.root, self.claims) if self.root else explain.Account((), ())
+        return links.account(self.root, self.claims) if self.root else links.Account((), ())
 
     @cached_property
     def apart(self) -> tuple[Claim, ...]:
@@ -107,7 +108,7 @@ class Solution:
         known = {*self.ranks, *self.victims.lost, *self.victims.timed_out}
         others = [c for c in self.alternatives if c.ranks and known.isdisjoint(c.ranks) and _is_own(self.case, c)]
         others = [c for c in others if c.pattern.id != root.pattern.id or c.pattern.generic]
-        return tuple(c for c in others if not explain.declared(root, c) and not order.surely_before(root, c))
+        return tuple(c for c in others if not links.declared(root, c) and not order.surely_before(root, c))
 
     @cached_property
     def victims(self) -> Victims:

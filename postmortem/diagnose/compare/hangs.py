@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs import comparisons, hints, library_reports, watchdogs
-from postmortem.diagnose.derive.hangs.rank_rows import Table, table
+from postmortem.diagnose.claim import Claim
+from postmortem.diagnose.compare import comparisons, hints, library_reports, watchdogs
+from postmortem.diagnose.compare.rank_rows import Table, table
 from postmortem.model.vocabulary import OF_THE_GROUP
 
 STEPS: tuple[Callable[[Table], Claim | None], ...] = (  # the best evidence first

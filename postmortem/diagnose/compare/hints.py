@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs.rank_rows import Printed, Table
+from postmortem.diagnose.claim import Claim
+from postmortem.diagnose.compare.rank_rows import Printed, Table
 from postmortem.diagnose.wording import capital, ranks_text
 from postmortem.formats.lineform import message, shape
 from postmortem.model import Event

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from postmortem.diagnose import liveness, order, topics
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim, by
+from postmortem.diagnose.claim import Claim, by
 from postmortem.diagnose.wording import ranks_text
 from postmortem.formats import endings
 from postmortem.formats.endings import Ending

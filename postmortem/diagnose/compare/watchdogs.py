@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs.rank_rows import Table, at_odds, odd_one_out
+from postmortem.diagnose.claim import Claim
+from postmortem.diagnose.compare.rank_rows import Table, at_odds, odd_one_out
 from postmortem.diagnose.wording import capital, ranks_text
 from postmortem.model import Event
 from postmortem.model.grouped import grouped, only, usual

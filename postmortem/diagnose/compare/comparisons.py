@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from postmortem.diagnose.case import PROOF
-from postmortem.diagnose.claims import Claim, in_time
-from postmortem.diagnose.derive.hangs.rank_rows import (
+from postmortem.diagnose.claim import Claim, in_time
+from postmortem.diagnose.compare.rank_rows import (
     POINT_TO_POINT,
     Place,
     Row,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from postmortem.diagnose.claims import Claim, Link
+from postmortem.diagnose.claim import Claim, Link
 from postmortem.diagnose.order import before, gap, surely_before
 from postmortem.diagnose.same import same_host
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence, Set
 
 from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim, by
+from postmortem.diagnose.claim import Claim, by
 from postmortem.formats.lineform import shape
 from postmortem.model import Event, Where
 from postmortem.system import forms

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from postmortem.diagnose.case import RANK_LOGS, Case
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claim import Claim
 from postmortem.diagnose.wording import ranks_text
 from postmortem.formats.lineform import message, shape
 from postmortem.model import Event

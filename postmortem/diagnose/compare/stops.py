@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claim import Claim
 from postmortem.diagnose.wording import capital, listed, ranks_text
 from postmortem.formats.lineform import message
 from postmortem.model import Event

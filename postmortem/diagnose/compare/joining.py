@@ -13,8 +13,8 @@ from functools import cached_property
 from itertools import islice
 
 from postmortem.diagnose.case import Case, moment
-from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs.rank_rows import MOST_RANKS
+from postmortem.diagnose.claim import Claim
+from postmortem.diagnose.compare.rank_rows import MOST_RANKS
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
 from postmortem.model.grouped import grouped

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive import exits
-from postmortem.diagnose.derive.hangs.rank_rows import odd_one_out
+from postmortem.diagnose.claim import Claim
+from postmortem.diagnose.claims import exits
+from postmortem.diagnose.compare.rank_rows import odd_one_out
 from postmortem.diagnose.who import elimination
 from postmortem.diagnose.wording import listed, ranks_text
 from postmortem.formats import endings

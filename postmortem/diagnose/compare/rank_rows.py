@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claim import Claim
 from postmortem.diagnose.order import gap
 from postmortem.diagnose.processes import WRITTEN, Process
 from postmortem.diagnose.wording import ranks_text

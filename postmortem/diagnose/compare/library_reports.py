@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs import recorder
-from postmortem.diagnose.derive.hangs.rank_rows import Table, at_odds, odd_one_out
-from postmortem.diagnose.observe import numbers
+from postmortem.diagnose.claim import Claim
+from postmortem.diagnose.claims.observed import numbers
+from postmortem.diagnose.compare import recorder
+from postmortem.diagnose.compare.rank_rows import Table, at_odds, odd_one_out
 from postmortem.diagnose.wording import ranks_text
 from postmortem.formats.lineform import gist
 from postmortem.model import Event

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from postmortem.diagnose.derive.hangs.rank_rows import odd_one_out
+from postmortem.diagnose.compare.rank_rows import odd_one_out
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
 from postmortem.model.grouped import grouped

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs.rank_rows import odd_one_out
+from postmortem.diagnose.claim import Claim
+from postmortem.diagnose.compare.rank_rows import odd_one_out
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
 from postmortem.model.digits import whole

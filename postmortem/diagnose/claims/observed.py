@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from postmortem.diagnose import topics
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim, merged
+from postmortem.diagnose.claim import Claim, merged
 from postmortem.diagnose.same import bus_key
 from postmortem.formats.lineform import gist
 from postmortem.model import Event, Pattern
