@@ -224,9 +224,10 @@ def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Libra
     merged = copies.merge(events, sources, registry)
     case = Case(merged.events, registry, library, sources, attempt)
     stated = rules.settled(case, observed.observe(case))
-    claims = topics.named_causes(case, _with_derived(case, stated))
+    claims = blame.identified(case, topics.named_causes(case, _with_derived(case, stated)))
     causes = choose.candidates(claims) or choose.complaint(case, claims)
-    root, ranks = blame.of(case, causes[0], claims) if causes else (None, ())
+    root = causes[0] if causes else None
+    ranks = blame.culprits(case, root, claims) if root else ()
     end, others = outcome.of(case, root, claims), causes[1 : 1 + ALTERNATIVES]
     return Solution(case, end, root, ranks, tuple(claims), tuple(others), times=merged.times)
 

@@ -12,6 +12,7 @@ RAISED = pattern()
 CRASH = pattern("crash", "native-crash")
 OOM = pattern("oom", "host-oom", entity="pid")
 MISMATCH = pattern("mismatch", "collective-mismatch", entity="rank")
+LATE = pattern("late", "hang", entity="rank")
 
 
 # ── a line about the group ───────────────────────────────────────────────────────────────────────────────────────────
@@ -23,37 +24,38 @@ def compared(category: str | None, **more: Any) -> Claim:
 
 def test_the_comparison_of_the_ranks_decides_a_line_about_the_group() -> None:
     """Where the line itself names ranks that differ, only a comparison of collectives is more exact."""
-    late = pattern("late", "hang", entity="rank")
     for root, other, ranks in (
         (claim(MISMATCH, ranks=(0,)), compared("collective-mismatch"), (3,)),
         (claim(MISMATCH, ranks=(0,)), compared("hang"), (0,)),
         (claim(MISMATCH), compared("hang"), (3,)),
-        (claim(late, ranks=(0,)), compared("hang"), (3,)),
-        (claim(late, ranks=(0,)), compared(None), (3,)),
-        (claim(late, ranks=(0,)), compared("storage"), (0,)),
-        (claim(late, ranks=(0,), strength="suffered"), compared("hang"), (0,)),
+        (claim(LATE, ranks=(0,)), compared("hang"), (3,)),
+        (claim(LATE, ranks=(0,)), compared(None), (3,)),
+        (claim(LATE, ranks=(0,)), compared("storage"), (0,)),
+        (claim(LATE, ranks=(0,), strength="suffered"), compared("hang"), (0,)),
         (claim(pattern("absent", "hang", entity="missing-ranks"), ranks=(0,)), compared("hang"), (0,)),
         (claim(RAISED, ranks=(0,)), compared("hang"), (0,)),
     ):
         assert blame.culprits(case(ranks=range(4)), root, [root, other]) == ranks
 
 
-def test_the_root_has_the_proof_of_the_comparison_of_its_ranks() -> None:
+def test_a_cause_about_the_group_has_the_proof_of_the_comparison_of_its_ranks() -> None:
     proof = [event("row", line=n) for n in (7, 8, 9)]
     end = claim(pattern("end", None, derived=True), ranks=(3,), because="it exited")
-    found = compared("hang")
-    found = claim(found.pattern, *proof, ranks=(3,), because="it came late")
-    for root, ranks, because in (
-        (claim(MISMATCH, event(line=1), event(line=2)), (3,), "it came late"),
-        (claim(MISMATCH, event(line=1), event(line=2)), (2,), ""),
-        (claim(MISMATCH, event(line=1), event(line=2)), (), ""),
-        (claim(MISMATCH, event(line=1), strength="suffered"), (3,), ""),
-        (claim(pattern("why", "hang", says_why=True), event(line=1)), (3,), ""),
-        (claim(RAISED, event(line=1)), (3,), ""),
+    found = claim(compared("hang").pattern, *proof, ranks=(3,), because="it came late")
+    own = event(line=1), event(line=2)
+    for cause, because in (
+        (claim(MISMATCH, *own, ranks=(3,)), "it came late"),
+        (claim(LATE, *own), "it came late"),  # the comparison identifies the rank
+        (claim(LATE, *own, ranks=(2,)), "it came late"),  # the line names who complains
+        (claim(MISMATCH, *own, ranks=(2,)), ""),
+        (claim(MISMATCH, *own, strength="suffered"), ""),
+        (claim(pattern("why", "hang", says_why=True), *own), ""),
+        (claim(RAISED, *own, ranks=(3,)), ""),
     ):
-        own = blame.with_comparison(root, ranks, [root, end, found])
-        assert own.because == because and (own.strength == "compared") is bool(because)
-        assert [e.where.line for e in own.events] == ([1, 7, 8, 2] if because else [e.where.line for e in root.events])
+        (identified, *_) = blame.identified(case(ranks=range(4)), [cause, end, found])
+        assert identified.because == because and (identified.strength == "compared") is bool(because)
+        assert [e.where.line for e in identified.events] == ([1, 7, 8, 2] if because else [1, 2])
+        assert identified.ranks == ((3,) if because else cause.ranks)
 
 
 def test_the_first_nan_names_the_rank_of_its_loss() -> None:

@@ -28,12 +28,6 @@ Ranks = tuple[int, ...]
 Way = Callable[[Case, Claim, Sequence[Claim]], Ranks]
 
 
-def of(case: Case, root: Claim, claims: Sequence[Claim]) -> tuple[Claim, Ranks]:
-    """The root with the comparison of the ranks that identifies the culprits, and the culprits."""
-    ranks = culprits(case, root, claims)
-    return with_comparison(root, ranks, claims), ranks
-
-
 def culprits(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The ranks to blame; empty where no rank is at fault or none is known."""
     compared = _by_the_group(root, claims)
@@ -120,16 +114,22 @@ def _by_the_group(root: Claim, claims: Sequence[Claim]) -> Claim | None:
     return next((c for c in claims if c.pattern.derived and c.ranks and c.pattern.category in wanted), None)
 
 
-def with_comparison(root: Claim, ranks: Ranks, claims: Sequence[Claim]) -> Claim:
-    """The root of a mismatch with the reason and proof of the comparison that identified its ranks."""
-    if root.strength != "stated" or root.pattern.category not in OF_THE_GROUP or not ranks or root.pattern.says_why:
-        return root
-    same = [c for c in claims if c.pattern.derived and c.ranks == ranks]
+def identified(case: Case, claims: Sequence[Claim]) -> list[Claim]:
+    """The claims, causes about the whole group with the ranks, the reason and the proof of the comparison that identifies
+    those meant."""
+    return [_compared(case, c, claims) if c.role == "cause" else c for c in claims]
+
+
+def _compared(case: Case, cause: Claim, claims: Sequence[Claim]) -> Claim:
+    if cause.strength != "stated" or cause.pattern.category not in OF_THE_GROUP or cause.pattern.says_why:
+        return cause
+    ranks = culprits(case, cause, claims)
+    same = [c for c in claims if c.pattern.derived and ranks and c.ranks == ranks]
     found = min(same, key=lambda c: c.pattern.category not in OF_THE_GROUP, default=None)  # no mere exit code
     if found is None:
-        return root
-    events = (*root.events[:1], *found.events[:2], *root.events[1:])
-    return replace(root, because=found.because, events=events, strength="compared")
+        return cause
+    events = (*cause.events[:1], *found.events[:2], *cause.events[1:])
+    return replace(cause, ranks=ranks, because=found.because, events=events, strength="compared")
 
 
 def _other_model(root: Claim) -> Ranks:
