@@ -81,6 +81,5 @@ JOINS: Mapping[str, tuple[str, Callable[[Claim, Claim], bool]]] = {
     "same-rank": ("the same rank", lambda a, b: _overlap(a.ranks, b.ranks)),
     "same-host": ("the same host", _on_one_host),
     "same-gpu": ("the same GPU", lambda a, b: _overlap(a.gpus, b.gpus)),
-    "same-group": ("the same process group", lambda a, b: True),
     "any": ("the same job", lambda a, b: True),
 }

@@ -25,7 +25,7 @@ def effect(at: float | None = None, **more: Any) -> Claim:
     return claim(EFFECT, event("effect", file="rank9.log", at=at, host="node-a", speaker=speaker), **more)
 
 
-@pytest.mark.parametrize("join, mine, fields, words", table("explain")["joins"])
+@pytest.mark.parametrize("join, mine, fields, words", table("links")["joins"])
 def test_an_edge_needs_its_join(join: str, mine: dict[str, Any], fields: dict[str, Any], words: str) -> None:
     assert declared(cause(join, **mine), effect(**fields)) == words
 
