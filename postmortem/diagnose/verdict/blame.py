@@ -33,12 +33,16 @@ def culprits(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     compared = _by_the_group(root, claims)
     if compared is not None:
         return compared.ranks
-    if root.pattern.category == "numerics" and len(root.ranks) != 1:
-        # those whose own loss was NaN first, where all raise in the end: it spreads with the gradients
-        nans = [(c.event.fields.get("step"), c) for c in claims if "finite-loss" in c.pattern.survived_by and c.ranks]
-        first = min((step for step, _ in nans if step is not None), default=None)
-        return _ranks(c for step, c in nans if step == first) or root.ranks
-    return root.ranks or _by_other_lines(case, root, claims)
+    return _first_nan(root, claims) or root.ranks or _by_other_lines(case, root, claims)
+
+
+def _first_nan(root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """Those whose own loss was NaN first, where all raise in the end: it spreads with the gradients."""
+    if root.pattern.category != "numerics" or len(root.ranks) == 1:
+        return ()
+    nans = [(c.event.fields.get("step"), c) for c in claims if "finite-loss" in c.pattern.survived_by and c.ranks]
+    first = min((step for step, _ in nans if step is not None), default=None)
+    return _ranks(c for step, c in nans if step == first)
 
 
 def _by_other_lines(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
