@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from postmortem.diagnose import liveness
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claim import Claim
+from postmortem.diagnose.order import relation
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.who.evidence import Strength
 from postmortem.formats import endings
@@ -244,13 +245,21 @@ def at_exit_barrier(view: View) -> Iterator[Defeat]:
 
 
 def _in_finished_runs(view: View) -> Iterator[tuple[int, Claim, Event]]:
-    """The job's own claims, each with the last final message of its log, where the whole run reports its end."""
+    """The job's own claims, each with the last final message of its log, or of its rank where that is a stderr without
+    any, where the whole run reports its end."""
     if not liveness.all_done(view.case):
         return
     for at, claim in view.numbered("cause", "symptom", "confirms"):
-        bye = liveness.last_finish(view.case, claim.event.where.source)
+        bye = liveness.last_finish(view.case, claim.event.where.source) or _finish_beside(view.case, claim.event)
         if not claim.by("outside") and claim.pattern.category != "numerics" and bye is not None:
             yield at, claim, bye
+
+
+def _finish_beside(case: Case, e: Event) -> Event | None:
+    """The final message of the rank in another log, where nothing in this one shows work, as in the stderr of a rank."""
+    process = next((p for p in case.processes if p.rank is not None and p.rank == case.rank_of(e)), None)
+    bye = process.finished if process is not None and not case.at_work[e.where.source] else None
+    return bye if bye is not None and relation(e, bye) != "after" else None
 
 
 def _final(claim: Claim) -> bool:
