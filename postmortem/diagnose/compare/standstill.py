@@ -21,6 +21,7 @@ QUIET_S = 1800.0  # an evaluation or a checkpoint can take many minutes
 STEPS = 20  # and as many steps must fit into the silence
 APART_S, MANY_STEPS = 60.0, 300  # where one rank's last line differs from that of all others
 FEW = 3  # ranks
+CHAINED = 2  # lines: "During handling of the above exception, another exception occurred:" and an empty one
 MONTH_S = 30 * 86400.0  # no job's limit is longer: then the scheduler's line is about another job
 ZONE_S, NEAR_S = 1800.0, 120.0  # clocks without a zone differ by whole half hours: such a silence proves nothing
 Writer = tuple[str, int | None]  # a source and a rank
@@ -36,10 +37,14 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     zoneless = any(e.clock != "absolute" for e in (end, *last))
     if zoneless and silence > NEAR_S and silence % ZONE_S < NEAR_S:
         return []
-    lone = apart(case, last)
-    least = max(QUIET_S, STEPS * pace) if lone is None else max(APART_S, MANY_STEPS * pace)
+    lone, outside = apart(case, last), interrupted_outside(case)
+    least = max(APART_S, MANY_STEPS * pace) if lone or outside else max(QUIET_S, STEPS * pace)
     if not least <= silence < MONTH_S:
         return []
+    if outside:
+        because = _interrupted(case.ranks_of(outside), outside, silence)
+        made = case.claim("job-stood-still", case.ranks_of(outside), [*outside, end], because)
+        return [made] if made else []
     final, *others = sorted(last, key=lambda e: (e is lone, _at(e)), reverse=True)
     ranks = case.ranks_of([final]) if lone is not None else ()
     because = _reason(case, silence, pace) if lone is None else _silent(ranks, final, others[0], silence)
@@ -70,6 +75,23 @@ def apart(case: Case, last: Sequence[Event]) -> Event | None:
     return lone if case.rank_of(lone) != min(ranks) else None
 
 
+def interrupted_outside(case: Case) -> list[Event]:
+    """The tracebacks of a Ctrl-C of the ranks that were in no collective, where most were in one; none where that is the
+    first rank alone."""
+    raised = {case.rank_of(e): e for e in case.of_kind("exception") if e.text.endswith("KeyboardInterrupt")}
+    of_ranks = [e for rank, e in raised.items() if rank is not None and e.fields.get("code")]
+    outside = [e for e in of_ranks if not e.fields.get("collective")]
+    if case.ranks_of(outside) == {min(case.registry.ranks, default=0)}:
+        return []
+    return outside if 2 * len(outside) < len(of_ranks) == len(case.registry.ranks) else []
+
+
+def _interrupted(ranks: Collection[int], outside: Sequence[Event], silence: float) -> str:
+    places = ", ".join(sorted({e.fields["code"] or "" for e in outside}))
+    where = f"{ranks_text(ranks)} {'was' if len(ranks) == 1 else 'were'} at {places} and the others in a collective"
+    return f"{where} when the job was interrupted; no rank had printed a line for {duration(silence)}"
+
+
 def _at(e: Event) -> float:
     return e.at or 0.0
 
@@ -87,8 +109,10 @@ def _end(case: Case, claims: Sequence[Claim]) -> Event | None:
 
 
 def last_lines(case: Case) -> list[Event]:
-    """The last line of every writer in each log, but for the copies on a launcher's console."""
-    printed = ((e, case.rank_of(e)) for e in case.of_kind("line", "progress", "notice", "finished"))
+    """The last line of every writer in each log, but for the copies on a launcher's console and for tracebacks."""
+    raised = grouped((e.where.source, (e.fields.get("opened") or e.line, e.end)) for e in case.of_kind("exception"))
+    lines = case.of_kind("line", "progress", "notice", "finished")
+    printed = ((e, case.rank_of(e)) for e in lines if not _within(raised[e.where.source], e.line))
     of_writers = grouped(
         ((e.where.source, rank), e)
         for e, rank in printed
@@ -96,6 +120,11 @@ def last_lines(case: Case) -> list[Event]:
         if e.where.source not in case.beside
     )
     return _without_copies(case, [max(reversed(own), key=lambda e: e.line) for own in of_writers.values()])
+
+
+def _within(tracebacks: Sequence[tuple[int, int]], line: int) -> bool:
+    """Whether a line is in a traceback, or says above one that it followed from another."""
+    return any(opened - CHAINED <= line <= end for opened, end in tracebacks)
 
 
 def _without_copies(case: Case, last: Sequence[Event]) -> list[Event]:

@@ -256,10 +256,14 @@ def _in_finished_runs(view: View) -> Iterator[tuple[int, Claim, Event]]:
 
 
 def _finish_beside(case: Case, e: Event) -> Event | None:
-    """The final message of the rank in another log, where nothing in this one shows work, as in the stderr of a rank."""
-    process = next((p for p in case.processes if p.rank is not None and p.rank == case.rank_of(e)), None)
-    bye = process.finished if process is not None and not case.at_work[e.where.source] else None
-    return bye if bye is not None and relation(e, bye) != "after" else None
+    """The final message of the rank in another log, where nothing in this one shows work, as in the stderr of a rank; of a
+    line without a rank that of the last rank, where all finished."""
+    rank = case.rank_of(e)
+    byes = [p.finished for p in case.processes if p.finished and p.rank is not None and rank in (p.rank, None)]
+    if case.at_work[e.where.source] or not byes or not (rank is not None or case.all_finished):
+        return None
+    bye = max(byes, key=lambda e: e.at or 0.0)
+    return bye if relation(e, bye) != "after" else None
 
 
 def _final(claim: Claim) -> bool:
