@@ -40,7 +40,7 @@ COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }  # fmt: skip
 INERT = ("frozen", "slots", "eq", "repr", "maxsize", "strict", "init")  # arguments that change no result
 WORD = re.compile(r"[a-z][a-z_-]*")
-STORIES = ("standstill", "counters", "flight_recorder", "faults", "excerpts", "unwrap", "line_owners")
+STORIES = ("standstill", "counters", "flight_recorder", "faults", "excerpts", "unwrap", "line_owners", "incomplete")
 SLOW = (  # tests that no mutant changes, and the most expensive one
     "test_diagnose_order.py::test_a_library_is_the_same_from_folders_of_other_names",
     "test_flight_recorder.py::test_fields_of_other_types_than_torch_writes",

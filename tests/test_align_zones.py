@@ -181,6 +181,12 @@ def test_dmesg_T_of_a_host_in_another_zone_than_its_job() -> None:
     assert found.at == pytest.approx(T + 0.5, abs=0.1)
 
 
+def test_dmesg_T_is_read_off_its_hosts_clock() -> None:
+    wall = kernel(f"[Fri Nov 20 21:13:48 2026] {KILL}", T + 0.5, "naive", "dmesg_T.txt")
+    (clock,) = align([*job(T, T + 1), wall]).clocks
+    assert clock.host == "node-b" and set(clock.sources) == {"rank3.log", "agent.err", "dmesg_T.txt"}
+
+
 def test_a_pid_of_last_week_moves_no_clock() -> None:
     """Pids come again. A wall time that is days off is another process's line, not a clock that is days off."""
     old = kernel(f"[Fri Nov 13 21:13:48 2026] {KILL}", T - 7 * 86400, "naive", "dmesg_T.txt")

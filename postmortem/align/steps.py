@@ -73,9 +73,7 @@ def _cuts(marks: Marks, fit: Fit, parent: Array) -> dict[int, tuple[Array, float
         if not _in_a_row(far[own]):
             continue
         x = fit.moment[marks.event[own]]
-        tolerance = max(
-            LEAST / 2 if x[-1] - x[0] <= LONG else TURNED, 4 * usual, 3 * float(np.median(marks.noise[own]))
-        )
+        tolerance = max(LEAST / 2 if np.ptp(x) <= LONG else TURNED, 4 * usual, 3 * float(np.median(marks.noise[own])))
         y = t[own] - x
         cuts = [
             (start, cut) for start, end in _stretches(x) if (cut := _best_cut(x[start:end], y[start:end], tolerance))
@@ -89,7 +87,7 @@ def _cuts(marks: Marks, fit: Fit, parent: Array) -> dict[int, tuple[Array, float
 def _stretches(x: Array) -> list[tuple[int, int]]:
     """The parts of a clock's marks with a constant rate: all of them, or overlapping ones of a long run."""
     n = len(x)
-    if x[-1] - x[0] <= LONG:
+    if np.ptp(x) <= LONG:
         return [(0, n)]
     edges = np.arange(x[0], x[-1], SPACING / 2)
     starts: Array = np.searchsorted(x, edges)
@@ -136,7 +134,7 @@ def _lagged_slope(x: Array, y: Array) -> float:
     lag = max(1, len(x) // 6)
     dx = x[lag:] - x[:-lag]
     use = dx > 1e-6
-    if use.sum() < 4 or x[-1] - x[0] < 60:
+    if use.sum() < 4 or np.ptp(x) < 60:
         return 0.0
     return float(np.clip(np.median((y[lag:] - y[:-lag])[use] / dx[use]), -200e-6, 200e-6))
 

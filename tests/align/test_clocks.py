@@ -13,7 +13,7 @@ import pytest
 from claims import NOON, event
 from postmortem.align import consensus, kernel, marks, steps, zones
 from postmortem.align.consensus import Segment
-from postmortem.align.estimate import TOGETHER, _believable, began_to_wait
+from postmortem.align.estimate import TOGETHER, _believable, _turn, began_to_wait
 from postmortem.align.owners import ClockId, Owners
 from postmortem.align.place import Correction
 from postmortem.model import Event
@@ -130,6 +130,12 @@ def cut(*offsets: float, apart: float = 1.0) -> int | None:
 def test_a_step_lies_between_the_marks_of_either_level() -> None:
     assert cut(0, 0, 0, 0, 0, 5, 5, 5, 5, 5) == 5
     assert cut(0, 0, 0, 9, 0, 5, 5, 5, 5, 5) == 5  # one of them was late
+    assert cut(-5, -5, -5, 5, 5, 5) == 3
+
+
+def test_a_step_is_larger_than_the_error_of_both_levels() -> None:
+    assert cut(0, 0, 0, 0.11, 0.11) == 3
+    assert cut(0, 0, 0, 0.1, 0.1) is None
 
 
 def test_two_marks_on_a_side_are_enough_and_one_is_not() -> None:
@@ -248,3 +254,27 @@ def test_a_kill_lies_between_the_last_line_and_the_launchers_report() -> None:
     elsewhere = windows(kill, end._replace(host="b"))
     assert len(elsewhere) == 1  # a pid that only one host has
     assert windows(kill, end._replace(host="b"), end._replace(host="c")) == []
+
+
+def test_without_a_kill_a_kernels_wall_time_is_read_by_the_hosts_clock() -> None:
+    """`dmesg -T` has the host's zone and its skew, `--time-format iso` states its zone."""
+    host = 7200.0, lambda _: 5.0  # zone and skew
+    for clock, known, read in (
+        (LOCAL, host, (7205.0, 7200.0)),
+        (ABSOLUTE, host, (5.0, 0.0)),
+        (ABSOLUTE, None, (0.0, 0.0)),
+    ):
+        found = kernel._bridge(clock, {clock: {"Xid 79": NOON}}, [], {}, known)
+        assert found and (found.offset, found.zone, found.state) == (*read, "weak")
+    assert kernel._bridge(LOCAL, {LOCAL: {"Xid 79": NOON}}, [], {}, None) is None
+
+
+# ── reasons ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_how_much_the_rate_of_a_clock_changed() -> None:
+    """10 ppm for an hour, then 4: a change of 6. A knot that is hardly known does not count."""
+    bends = (0.0, 3600.0, 7200.0, 9000.0), (1.0, 1.036, 1.0504, 9.0), (0.0, 0.0, 0.0, 1.0)
+    segment = Segment(Correction(bends=bends), 9, 9, "aligned", "", 0.0, 9000.0, True, 0.0)
+    assert _turn(segment) == pytest.approx(6.0)
+    assert _turn(segment._replace(correction=Correction())) == 0.0

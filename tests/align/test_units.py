@@ -49,7 +49,7 @@ def test_a_bend_goes_from_knot_to_knot_and_on_beyond_the_last() -> None:
 
 # ── place: segments ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-TWO = Pieces((Correction(), Correction(offset=10.0)), {"a.log": ((5, 9), (0, 1))}, ((100.0, 110.0),))
+TWO = Pieces((Correction(), Correction(offset=10.0)), {"a.log": ((2, 5, 9), (0, 0, 1))}, ((100.0, 110.0),))
 
 
 def test_a_line_has_the_segment_of_those_around_it() -> None:

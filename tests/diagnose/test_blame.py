@@ -62,7 +62,8 @@ def test_the_first_nan_names_the_rank_of_its_loss() -> None:
     nan = pattern("nan", "numerics", survived_by=("finite-loss",))
     rows = [claim(nan, event(step=str(step)), ranks=(rank,)) for rank, step in enumerate((9, 7, 7, 8))]
     root = claim(pattern("raised-nan", "numerics"), ranks=(0, 1, 2, 3))
-    assert blame.culprits(case(ranks=range(4)), root, [root, *rows]) == (1, 2)
+    earlier = claim(pattern("lost", "peer-lost"), event(step="1"), ranks=(0,))
+    assert blame.culprits(case(ranks=range(4)), root, [root, earlier, *rows]) == (1, 2)
     assert blame.culprits(case(ranks=range(4)), root, [root]) == (0, 1, 2, 3)
     alone = claim(pattern("raised-nan", "numerics"), ranks=(3,))
     assert blame.culprits(case(ranks=range(4)), alone, [alone, *rows]) == (3,)

@@ -13,6 +13,7 @@ from postmortem.model import Event
 
 OOM = pattern("oom", "host-oom", entity="pid")
 XID = pattern("xid", "gpu-hardware", entity="gpu")
+FAULT = pattern("fault", "gpu-fault", entity="gpu")
 LIMIT = pattern("limit", "scheduler", entity="job")
 RAISED = pattern()
 LOST = pattern("lost", "peer-lost", role="symptom")
@@ -34,6 +35,14 @@ def test_nothing_that_others_show_harmed_a_job_that_all_ranks_finished() -> None
     for speaker in ("kernel", "scheduler", "cluster", "tool"):
         assert fallen(foreign.harmless, seen, kernels(speaker=speaker)) == {0: "context"}
     assert fallen(foreign.harmless, seen, kernels(speaker="launcher")) == {}
+
+
+def test_a_job_that_complains_is_not_unharmed() -> None:
+    """One of its own lines does, or the kernel names one of its ranks."""
+    seen = case(final_line(0), final_line(1), ranks=(0, 1))
+    assert fallen(foreign.harmless, seen, kernels(), claim(RAISED)) == {}
+    for rank, left in ((1, {}), (7, {0: "context"})):
+        assert fallen(foreign.harmless, seen, claim(OOM, kernels().event, ranks=(rank,))) == left
 
 
 def test_a_job_that_a_scheduler_ends_after_its_final_messages_hung_at_its_exit() -> None:
@@ -147,7 +156,7 @@ def test_a_kill_fits_the_only_rank_that_ended_so_or_the_parent_of_the_process() 
     assert joined(kill(at=NOON + 3), *DEAD, pids=1) == (1,)
 
 
-def test_a_pid_of_no_rank_and_a_kill_in_another_cgroup_are_of_other_jobs() -> None:
+def test_a_pid_of_no_rank_is_of_another_job() -> None:
     ranks = (0, 1, 2, 3)
     for pids, c, left in (
         ({0: 10, 1: 11}, kill(), {0: "context"}),
@@ -158,6 +167,21 @@ def test_a_pid_of_no_rank_and_a_kill_in_another_cgroup_are_of_other_jobs() -> No
         ({0: 10, 1: 11}, claim(OOM, event(speaker="launcher")), {}),
     ):
         assert fallen(foreign.unknown_process, case(*WORK, ranks=ranks, pids=pids), c) == left
+
+
+def test_of_two_faults_on_a_gpu_the_one_with_a_pid_of_no_rank_is_of_another_process() -> None:
+    named = claim(FAULT, event("Xid 31, pid=10", "dmesg.txt", speaker="kernel", fields={"pid": 10}), ranks=(0,))
+    for other, left in (
+        ({"speaker": "kernel", "fields": {"pid": 99}}, {1: "context"}),
+        ({"speaker": "kernel"}, {}),
+        ({"rank": 1, "fields": {"pid": 99}}, {}),  # a line of a rank
+    ):
+        fault = claim(FAULT, event("Xid 43", "dmesg.txt", **other))
+        assert fallen(foreign.unknown_process, case(*WORK, ranks=(0, 1)), named, fault) == left
+        assert fallen(foreign.unknown_process, case(*WORK, ranks=(0, 1)), fault) == {}
+
+
+def test_a_kill_in_a_cgroup_without_a_process_of_the_job_is_of_another_job() -> None:
     lists = [event(kind="oom-tasks", speaker="kernel", pid=pid, fields={"tasks": tasks})
              for pid, tasks in ((100, (10, 1)), (200, (70, 1)))]  # fmt: skip
     own = [e._replace(pid=10) for e in WORK]
