@@ -47,8 +47,6 @@ def fingerprints(table: Table) -> Claim | None:
 def _odd(table: Table, groups: Mapping[str, list[int]], peers: Counter[int], own: Sequence[int]) -> list[int]:
     """The ranks that differ: the minority, or the one that all others name."""
     odd, majority = odd_one_out(groups)
-    if len(groups) == 1 and len(own) >= 2 and peers:
-        odd = [peers.most_common(1)[0][0]]
     if odd and (majority or len(own) >= len(table.rows)):
         return odd
     by_all = [r for r, n in peers.items() if n == len(own) and r not in own]
