@@ -250,4 +250,4 @@ def _absent(group: _Group) -> Reading | None:
     if not missing or 2 * len(missing) >= len(group.members) or not together:
         return None
     because = f"{ranks_text(group.last)} wait in {group.name(number)}, {ranks_text(missing)} left no dump"
-    return group.reading("recorder-rank-behind", missing, because, sure=False)
+    return group.reading("rank-never-arrived", missing, because, sure=False)
