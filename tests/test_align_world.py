@@ -76,6 +76,12 @@ def test_the_order_of_the_input_is_no_input() -> None:
     assert sorted(one.events, key=lambda e: str(e.where)) == sorted(other.events, key=lambda e: str(e.where))
 
 
+@pytest.mark.parametrize(("hours", "stated"), [(0.01, False), (1.0, True)])
+def test_a_rate_takes_more_than_a_minute_of_common_lines(hours: float, stated: bool) -> None:
+    timeline = align(World.make(seed=5, hosts=3, marks=20, hours=hours, outliers=0.0).events)
+    assert [clock.drift_ppm is not None for clock in timeline.clocks] == [stated] * 3
+
+
 def test_steps_are_found_and_none_is_invented() -> None:
     found = there = 0
     for seed in (41, 42, 43):

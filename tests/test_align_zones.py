@@ -130,6 +130,8 @@ def test_boot_time_from_the_same_line_in_wall_time() -> None:
     events.append(kernel(f"2026-11-20T21:13:48,704416+00:00 {KILL}", T + 0.704416, "absolute", "dmesg_iso.txt"))
     found = killed(events, "dmesg.txt")
     assert found.at == pytest.approx(T + 0.704, abs=0.01) and found.at_sigma <= 0.6
+    boot = next(c for c in align(events).clocks if c.kind == "boot")
+    assert set(boot.sources) == {"dmesg.txt", "dmesg_iso.txt"}
     assert found.time == 2240.704416, "the raw stamp stays"
 
 

@@ -98,6 +98,15 @@ def test_numbers_that_each_rank_draws_itself_name_nothing() -> None:
     assert columns(*drawn) is None
 
 
+def test_three_of_ten_numbers_in_common_name_the_moment() -> None:
+    def drawn(common: int) -> tuple[int, ...] | None:
+        numbers = [[37 * n % 11 + 100 * rank * (n >= common) for n in range(10)] for rank in (0, 1)]
+        return columns(*(printed(*((n,) for n in own), rank=rank) for rank, own in enumerate(numbers)))
+
+    assert drawn(3) == (1,)
+    assert drawn(2) is None
+
+
 def test_a_constant_counts_where_a_word_names_a_counter() -> None:
     word = marks.WORDS[0]
     once = [printed((3,), rank=rank) for rank in (0, 1)]
@@ -206,7 +215,7 @@ def test_the_span_of_a_log_shows_its_zone() -> None:
     assert span(2 * HOUR + 300, 2 * HOUR + 600) == 2 * HOUR
     assert span(2 * HOUR + 130, 2 * HOUR + 300) is None
     assert span(29 * HOUR, 29 * HOUR + 600) is None
-    assert span(500, 2 * HOUR + 500) == 0.0  # they meet
+    assert span(500, 2 * HOUR + 500) == span(600, 2 * HOUR) == 0.0  # they meet
 
 
 def test_a_line_a_quarter_of_an_hour_after_the_others_is_no_zone() -> None:
