@@ -199,3 +199,11 @@ def test_the_amount_to_subtract_from_all_offsets() -> None:
 def test_two_hosts_without_a_zone_are_read_as_people_set_them_up(apart: float) -> None:
     base, how = zones.gauge({ClockId("a", 0, "naive", False): 0.0, ClockId("b", 0, "naive", False): apart * 3600.0}, {})
     assert (base, how) == (0.0, "likely") and zones.snapped(apart * 3600.0) == apart * 3600.0
+
+
+def test_neighboring_lines_with_and_without_a_zone_show_it() -> None:
+    """glog's local time on the console of a logger that prints UTC."""
+    local, utc = stamped(file="a.log", line=7, time=NOON + 7200), stamped(file="a.log", line=8, time=NOON + 1)
+    assert zones.named_by_lines({NAIVE: [local], DATED: [utc]}) == {NAIVE: 7200.0}
+    assert zones.named_by_lines({NAIVE: [local], DATED: [utc._replace(time=NOON + 400)]}) == {}
+    assert zones.named_by_lines({NAIVE: [local], DATED: [stamped(file="b.log", line=8, time=NOON + 1)]}) == {}

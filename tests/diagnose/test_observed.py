@@ -36,6 +36,18 @@ def test_the_bus_id_may_are_up_to_three_lines_above() -> None:
     assert seen(xid, event(context=("pcie 0000:48:00", "the line"), before=1)).gpus == ()
 
 
+def test_the_kernels_line_on_a_kill_is_about_the_task_whose_cgroup_another_of_its_lines_names() -> None:
+    """Slurm gives each task a cgroup of its own; the line with `Killed process` does not have it."""
+    kill = pattern("kill", "host-oom", entity="pid")
+    lines = [event(text, "dmesg", n, pattern=kill.id, speaker="kernel", pid=pid) for n, (text, pid) in enumerate((
+        ("oom-kill:constraint=CONSTRAINT_MEMCG,task_memcg=/slurm/uid_0/job_7/step_0/task_2,task=python3,pid=77", 77),
+        ("Memory cgroup out of memory: Killed process 77 (python3)", 77),
+        ("Memory cgroup out of memory: Killed process 78 (python3)", 78),
+    ))]  # fmt: skip
+    lines = [e._replace(fields={"pid": e.pid}) for e in lines]
+    assert [c.ranks for c in observe(case(*lines, ranks=range(4), patterns=[kill]))] == [(2,), (2,), ()]
+
+
 @pytest.mark.parametrize("peer, hosts", table("observe")["peers"])
 def test_who_complains_is_not_who_is_complained_of(peer: str, hosts: list[str]) -> None:
     left = pattern("left", "network", entity="peer")
