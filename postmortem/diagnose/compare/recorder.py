@@ -67,7 +67,7 @@ class _Group:
         """The first collective in which a rank waits; without one the last that any rank enqueued, since gloo retires
         collectives that failed."""
         waits = [min(numbers) for numbers in self.pending.values() if numbers]
-        return min(waits) if waits else max(self.last.values(), default=0)
+        return min(waits) if waits else max(self.last.values())
 
     def name(self, number: int) -> str:
         """`collective 19 of group default_pg (gloo:all_reduce [] Float)`"""
@@ -103,7 +103,7 @@ def _at(group: _Group, number: int) -> Stuck:
 def completed(dump: Event, key: str) -> int | None:
     """The last collective of a group that this rank had completed."""
     counts = dump.fields.get("status", {}).get(key)
-    return counts["completed"] if counts and (counts["completed"] or 0) >= 0 else None
+    return counts["completed"] if counts else None
 
 
 def read(dumps: Mapping[int, Event]) -> Reading | None:
