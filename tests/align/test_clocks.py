@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from claims import NOON, event
-from postmortem.align import consensus, kernel, marks, steps, zones
+from postmortem.align import _doubted, consensus, kernel, marks, steps, zones
 from postmortem.align.consensus import Segment
-from postmortem.align.estimate import TOGETHER, _believable, _turn, began_to_wait
+from postmortem.align.estimate import TOGETHER, _believable, _one, _turn, began_to_wait
 from postmortem.align.owners import ClockId, Owners
 from postmortem.align.place import Correction
 from postmortem.model import Event
@@ -22,6 +22,11 @@ from postmortem.model.details import captured
 HOUR = 3600.0
 
 # ── zones ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_zones_of_many_machines() -> None:
+    usual = [quarter / 4 for quarter in range(-60, 61) if zones.is_usual(quarter * 900.0)]
+    assert usual == [-8, -7, -6, -5, -4, -3, 0, 1, 2, 3, 4, 5.5, 7, 8, 9, 10, 11, 12, 13]
 
 
 def test_a_zone_exists_where_a_place_on_earth_has_it() -> None:
@@ -276,6 +281,13 @@ def test_without_a_kill_a_kernels_wall_time_is_read_by_the_hosts_clock() -> None
         found = kernel._bridge(clock, {clock: {"Xid 79": NOON}}, [], {}, known)
         assert found and (found.offset, found.zone, found.state) == (*read, "weak")
     assert kernel._bridge(LOCAL, {LOCAL: {"Xid 79": NOON}}, [], {}, None) is None
+
+
+def test_a_kernel_that_only_a_rejected_clock_joins_is_rejected_unless_it_states_its_zone() -> None:
+    bridge = kernel.Bridge(5.0, 0.0, 1.0, 1, "weak", "a kill")
+    own = {ClockId("a", 0, "naive", False): _one(Correction(), None, False, 9, "refused", "")}
+    states = [_doubted(clock, bridge, own).state for clock in (BOOT, LOCAL, ABSOLUTE)]
+    assert states == ["refused", "refused", "weak"]
 
 
 # ── reasons ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -96,6 +96,7 @@ def test_a_line_without_a_stamp_has_the_interval_between_its_neighbours() -> Non
     assert at(10.0, None, 20.0) == [(10.0, 0.0), (15.0, 5.0), (20.0, 0.0)]
     assert at(10.0, None, 10.5)[1] == (10.25, place.UNSTAMPED)
     assert at(10.0, None, 20.0, lines=(5, 1, 9))[1] == (10.0, place.ABOVE)
+    assert at(10.0, None, 20.0, lines=(5, 5, 9))[1] == (10.0, 0.0)  # another event of the first line
 
 
 def test_with_one_neighbour_it_is_known_badly_and_with_none_not_at_all() -> None:

@@ -365,6 +365,12 @@ def test_the_only_rank_that_failed_by_itself_owns_the_line_of_no_other() -> None
     assert whose(raised(5), raised(9), *ends(r0=-15, r1=1)) == {5: 1, 9: 1}
 
 
+def test_an_error_on_a_host_where_no_rank_ran_is_of_none() -> None:
+    here = [e._replace(host="node-a") for e in ends(r0=-15, r1=1)]
+    assert whose(raised(5, host="node-a"), *here) == {5: 1}
+    assert whose(raised(5, host="node-b"), *here) == {}
+
+
 def test_where_as_many_failed_as_print_the_same_each_has_one() -> None:
     assert whose(raised(5), raised(9), *ends(r0=1, r1=1)) == {5: 0, 9: 1}
     assert whose(raised(5), raised(9, "KeyError: x"), *ends(r0=1, r1=1)) == {}

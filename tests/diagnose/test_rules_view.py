@@ -56,6 +56,13 @@ def test_the_claim_states_why_it_fell_and_so_does_the_trace() -> None:
     assert list(seen.notes) == ["p at rank0.log:0 counts as context: so it is"]
 
 
+def test_of_two_defeats_to_one_role_the_first_by_name_is_the_reason() -> None:
+    rules = [always(0, "symptom", "b", "the second"), always(0, "symptom", "a", "the first")]
+    seen = case()
+    (reduced,) = settle(seen, claims(["cause"]), [rules])
+    assert (reduced.because, reduced.fell_by, len(seen.notes)) == ("the first", "a", 1)
+
+
 def test_of_several_defeats_the_one_that_takes_most_counts() -> None:
     for rules in ([always(0, "symptom", "a"), always(0, "context", "b", "worst")],
                   [always(0, "context", "a", "worst"), always(0, "symptom", "b")]):  # fmt: skip
