@@ -200,11 +200,11 @@ def _that_ended_it(failing: Sequence[Solution], last: Solution) -> Solution:
 def _before_a_stop(found: Sequence[Solution]) -> Solution:
     """The last of them; the failure before it where the group could not form again, no rank is seen at work, and the
     job was stopped from outside."""
-    *_, last = found
-    stopped = len(found) > 1 and last.root is not None and last.root.tells("stop")
+    *before, last = found
+    stopped = last.root is not None and last.root.tells("stop")
     refused = any(c.accuses and c.of("others") for c in last.claims)
     idle = stopped and refused and not last.case.of_kind("worked", "progress")
-    return found[-2] if idle and found[-2].case.telling("death") else last
+    return before[-1] if before and idle and before[-1].case.telling("death") else last
 
 
 def _went_well(cases: Sequence[Case]) -> bool:

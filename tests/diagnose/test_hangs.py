@@ -203,6 +203,17 @@ def test_a_rank_that_lost_its_peers_after_their_timeout_came_late(
     assert named(comparisons.came_after_timeout, found) == (("rank-never-arrived", (2,)) if late else None)
 
 
+@pytest.mark.parametrize(
+    ("op", "elsewhere"), [("ALLREDUCE", True), ("BROADCAST", False), ("send", False), ("recv", False)]
+)
+def test_ranks_that_came_late_were_in_a_collective_of_their_own(op: str, elsewhere: bool) -> None:
+    """gloo names the send or receive that timed out, which may be a part of any collective."""
+    waiting = [complaint(r, at=NOON, fields={"op": op}) for r in range(3)]
+    lost = {"collective": "broadcast", "code": "train.py:9"}
+    found = seen([*waiting, *(complaint(r, LOST, at=NOON + 5, fields=lost) for r in (3, 4))], ranks=5)
+    assert named(comparisons.came_after_timeout, found) == (("rank-never-arrived", (3, 4)) if elsewhere else None)
+
+
 def test_the_one_rank_with_a_lower_step_is_behind() -> None:
     def behind(*reached: int, claims: Any = (), events: Any = ()) -> Found:
         made = [e for r, n in enumerate(reached) for e in steps(r, n)]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from claims import case, event, exits, final_line, library, pattern, source, steps
+from claims import case, claim, event, exits, final_line, library, pattern, source, steps
 from postmortem.align import Timeline
-from postmortem.diagnose import _choose, _went_well, diagnose
+from postmortem.diagnose import _before_a_stop, _choose, _went_well, diagnose
 from postmortem.diagnose.claim import Claim
 from postmortem.diagnose.verdict.solution import Solution
 from postmortem.errors import UsageError
@@ -45,6 +45,19 @@ def test_a_last_attempt_went_well_if_it_is_at_work_or_done_or_all_wrote_after_re
     assert not _went_well([case(), case(quiet, ranks=(0,))])
     assert not _went_well([failed, case(quiet, *exits(r0=0), ranks=(0,))])
     assert not _went_well([failed, case()])
+
+
+def test_a_group_that_could_not_form_again_until_somebody_stopped_it_is_the_loss_before() -> None:
+    reported = pattern("reported", role="confirms", tells=("death",))
+    death = case(event("failed (exitcode: -9)", "agent.err", pattern="reported"), ranks=(0,), patterns=[reported])
+    died = Solution(death, "incident", claim(RAISED), (0,), (), ())
+    stop = claim(pattern("stopped", "external-signal", entity="job", tells=("stop",)))
+    refused = claim(pattern("lost", "peer-lost", role="symptom"))
+    for claims, works, chosen in (((refused,), [], died), ((), [], None), ((refused,), steps(0, 1), None)):
+        last = Solution(case(*works, ranks=(0,)), "incident", stop, (), (stop, *claims), ())
+        assert _before_a_stop([died, last]) is (chosen or last)
+        assert _before_a_stop([last]) is last
+    assert _before_a_stop([solved("incident", claim(RAISED)), last]) is last  # no launcher reported a death
 
 
 # ── the document ─────────────────────────────────────────────────────────────────────────────────────────────────────
