@@ -27,7 +27,6 @@ BEFORE: tuple[tuple[Rule, ...], ...] = (
         survived.while_leaving,
         survived.at_exit_barrier,
         survived.caught,
-        survived.ended_a_thread,
         survived.fell_back,
         survived.started_otherwise,
     ),

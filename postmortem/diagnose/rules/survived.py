@@ -188,19 +188,6 @@ def caught(view: View) -> Iterator[Defeat]:
             yield Defeat(at, "symptom", "it was caught and not logged as an error")
 
 
-def ended_a_thread(view: View) -> Iterator[Defeat]:
-    """An exception of a helper thread, where the main thread raised one of its own below it: only that ended the
-    process."""
-    raised = [c for c in view.claims if c.role == "cause" and endings.uncaught(c.event)]
-    for at, claim in view.numbered("cause"):
-        if endings.of_a_thread(claim.event):
-            main = next((c.event for c in raised if c.event.below(claim.event)), None)
-            if main is not None:
-                yield Defeat(
-                    at, "symptom", f"it ended a thread; the process ended by its own exception at {main.where}"
-                )
-
-
 def _logged_below_error(case: Case, e: Event) -> bool:
     """Whether the line above the traceback, or above the first of a chain, has a level below ERROR."""
     opened = e.fields.get("opened") or 0
