@@ -116,7 +116,10 @@ def test_a_run_that_stated_final_message_everywhere_got_over_what_is_above() -> 
     assert done(raised(5), final_line(0, 9, file="a.log"), ranks=(0,))
     other = event("x", "b.log", 1, "line", source_kind="console")
     assert not done(raised(5), final_line(0, 9, file="a.log"), other, ranks=(0, 1))
-    assert not done(raised(5), final_line(0, 9, file="b.log"), ranks=(0,))
+    beside = final_line(0, 9, file="b.log")  # its stdout
+    assert done(raised(5), beside, ranks=(0,))
+    assert not done(raised(5), beside, worked(line=2), ranks=(0,))
+    assert not done(raised(5, at=1e9 + 9), final_line(0, 9, file="b.log", at=1e9), ranks=(0,))
     assert not done(raised(5, role="context"), final_line(0, 9, file="a.log"), ranks=(0,))
     for speaker in ("kernel", "scheduler"):
         assert not done(raised(5, speaker=speaker), final_line(0, 9, file="a.log"), ranks=(0,))

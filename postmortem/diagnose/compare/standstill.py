@@ -78,9 +78,13 @@ def apart(case: Case, last: Sequence[Event]) -> Event | None:
 def interrupted_outside(case: Case) -> list[Event]:
     """The tracebacks of a Ctrl-C of the ranks that were in no collective, where most were in one; none where that is the
     first rank alone."""
-    raised = {case.rank_of(e): e for e in case.of_kind("exception") if e.text.endswith("KeyboardInterrupt")}
-    of_ranks = [e for rank, e in raised.items() if rank is not None and e.fields.get("code")]
-    outside = [e for e in of_ranks if not e.fields.get("collective")]
+    raised = case.of_kind("exception")
+    waited = case.ranks_of(
+        e for e in raised if e.fields.get("collective")
+    )  # it is above the interrupt where a peer left
+    interrupts = {case.rank_of(e): e for e in raised if e.text.endswith("KeyboardInterrupt") and e.fields.get("code")}
+    of_ranks = {rank: e for rank, e in interrupts.items() if rank is not None}
+    outside = [e for rank, e in of_ranks.items() if rank not in waited]
     if case.ranks_of(outside) == {min(case.registry.ranks, default=0)}:
         return []
     return outside if 2 * len(outside) < len(of_ranks) == len(case.registry.ranks) else []
