@@ -23,6 +23,7 @@ from postmortem.system import forms
 
 MOST_CHARACTERS = 600  # characters of a line
 _REGEXES = forms.regexes("diagnose/lines")
+OF_RAY = "GetTimeoutError"  # ray.exceptions: an object of another process did not come; mostly a controller reports it
 DISTRIBUTED = (  # exceptions of torch.distributed and Ray about a peer or the store
     "DistBackendError",
     "DistNetworkError",
@@ -31,7 +32,7 @@ DISTRIBUTED = (  # exceptions of torch.distributed and Ray about a peer or the s
     "DistQueueEmptyError",
     "RendezvousTimeoutError",
     "RendezvousConnectionError",
-    "GetTimeoutError",  # an object of another process did not come; mostly a controller reports it
+    OF_RAY,
 )
 
 
@@ -55,6 +56,8 @@ def read(claim: Claim) -> Claim:
     if not (pattern.generic and pattern.topic and claim.accuses):
         return claim
     found, _, part = _words(claim).partition(" ")
+    if exception_class(claim) == OF_RAY:
+        return replace(claim, role="symptom")
     if not found:
         return claim if pattern.category or pattern.stands_for else replace(claim, role="context")
     pattern = replace(pattern, category=found, generic=False)
