@@ -16,7 +16,7 @@ from postmortem.align.place import UNBOUNDED
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claim import Claim, in_time
 from postmortem.diagnose.rules import survived
-from postmortem.diagnose.verdict import outcome, reached
+from postmortem.diagnose.verdict import blame, outcome, reached
 from postmortem.diagnose.verdict.solution import Solution, Victims
 from postmortem.diagnose.who.numbering import OWN_LINES
 from postmortem.diagnose.wording import capital, clock_time, listed, ranks_text
@@ -113,6 +113,8 @@ def _sentence(solution: Solution, root: Claim, time: str, limit: int = LIMITS[0]
     """The failure, and the second clause of a comparison that is too long for a title with it."""
     who = _who(root, solution.ranks)
     if root.strength not in ("compared", "silent") or not root.because:
+        if root.pattern.entity == "job" and not who:  # the one host whose agent was stopped
+            time = "".join(f" on {host}" for host in blame.hosts(solution.case, root, (), solution.claims)[:1]) + time
         return _stated(solution.case, root, who, solution.ranks, time, limit), ""
     text, clause, rest = _compared(root, who, solution.ranks), "", ""
     if found := _REGEXES["clause"].match(text):

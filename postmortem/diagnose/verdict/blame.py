@@ -251,9 +251,11 @@ WAYS: tuple[Way, ...] = (_by_another_line, _eliminated, _by_a_copy, _by_gpus)
 
 def hosts(case: Case, root: Claim, ranks: Ranks, claims: Sequence[Claim]) -> list[str]:
     """The hosts that the root names, else those of its ranks, else those that another line on the same trouble names
-    for these ranks."""
+    for these ranks. A stop of the whole job has one where only one of its agents was stopped."""
     if root.pattern.entity == "job" and not ranks:
-        return []
+        stopped = {c.event.host for c in claims if c.tells("stop")} - {None}
+        several = root.tells("stop") and len({e.host for e in case.events}) > 1
+        return [str(h) for h in stopped if several and len(stopped) == 1]
     if root.hosts:
         return list(root.hosts)
     of_ranks = {h for r in ranks if (h := case.registry.host_of.get(r))}
