@@ -222,7 +222,13 @@ def _moments(c: _Columns, clocks: int) -> tuple[tuple[Array, ...], list[float]]:
     moment: Array = np.empty_like(order)
     moment[order] = np.cumsum(new) - 1
     time = group_median(c.time, moment, len(first))
-    return (c.hash[first], time, c.noise[first], c.clock[first], c.form[first]), _rank_bias(c, c.time - time[moment])
+    # how much later than the median of its host each rank prints, for good. The part that does not average out.
+    counts = np.bincount(c.writer)
+    clock: Array = np.zeros(len(counts), dtype=np.int64)
+    clock[c.writer] = c.clock
+    several = np.bincount(clock)[clock] > 1
+    found: list[float] = group_median(c.time - time[moment], c.writer, len(counts))[several & (counts >= 8)].tolist()
+    return (c.hash[first], time, c.noise[first], c.clock[first], c.form[first]), found
 
 
 def _joined(
@@ -254,16 +260,6 @@ def _sampled(owner: Array, hashes: Array, times: Array, shared: Array, clocks: i
         keep[lot[: PER_CLOCK - 20]] = True
         keep[last] = True
     return keep
-
-
-def _rank_bias(c: _Columns, delay: Array) -> list[float]:
-    """How much later than the median of its host each rank prints, for good. The part that does not average out."""
-    counts = np.bincount(c.writer)
-    clock: Array = np.zeros(len(counts), dtype=np.int64)
-    clock[c.writer] = c.clock
-    several = np.bincount(clock)[clock] > 1
-    found: list[float] = group_median(delay, c.writer, len(counts))[several & (counts >= 8)].tolist()
-    return found
 
 
 def _split_unnamed(by_clock: Mapping[ClockId, Sequence[Event]], owners: Owners, keys: Keys) -> bool:

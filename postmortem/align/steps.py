@@ -45,7 +45,11 @@ def solve_with_steps(marks: Marks) -> Segmented:
             break
         few = marks.clocks < 5
         for clock, (indices, slope, _) in sorted(cuts.items(), key=lambda item: (-item[1][2], item[0])):
-            marks, parent = _cut(marks, parent, clock, indices)
+            # give the marks behind a step a clock of their own
+            owner = marks.clock.copy()
+            owner[indices] = marks.clocks
+            cut = Marks(owner, marks.event, marks.time, marks.noise, marks.clocks + 1, marks.events)
+            marks, parent = cut, np.append(parent, parent[clock])
             slopes[int(parent[clock])] = slope
             if few:  # of two clocks each sees the other's step: take the clearest, then look again
                 break
@@ -158,11 +162,3 @@ def _sharpened(z: Array, cut: int, before: float, behind: float) -> int:
     while cut < len(z) and abs(z[cut] - before) < abs(z[cut] - behind):
         cut += 1
     return cut
-
-
-def _cut(marks: Marks, parent: Array, clock: int, behind: Array) -> tuple[Marks, Array]:
-    """Give the marks behind a step a clock of their own."""
-    owner = marks.clock.copy()
-    owner[behind] = marks.clocks
-    cut = Marks(owner, marks.event, marks.time, marks.noise, marks.clocks + 1, marks.events)
-    return cut, np.append(parent, parent[clock])

@@ -24,7 +24,7 @@ from postmortem.formats.marks import MARK, bare
 from postmortem.formats.sieve import Sieve
 from postmortem.library import Library, Signature, load, regexes, shipped
 from postmortem.library.regexes import PATIENCE
-from postmortem.model import Event, Hit, Match, Pattern, Scanned, Skip, Source, Where
+from postmortem.model import Event, Hit, Pattern, Scanned, Skip, Source, Where
 from postmortem.model.details import Details, captured
 from postmortem.model.digits import whole
 from postmortem.privacy import may_hold, window
@@ -128,7 +128,10 @@ def _events_of(excerpt: Excerpt, hit: Hit, library: Library) -> Iterator[Event]:
     for match in hit.matches:
         pattern = library.get(match.pattern)
         if pattern is not None and _applies(pattern, excerpt.source, excerpt):
-            yield _pattern_event(excerpt, pattern, match)
+            fields = _captured(match.captures, excerpt.text)
+            if m := _LOCAL_RANK.search(excerpt.text) if "local_rank:" in excerpt.text else None:
+                fields.setdefault("local_rank", whole(m[1]))
+            yield excerpt.event("pattern", excerpt.first, pattern=pattern.id, severity=pattern.severity, fields=fields)
     for opener in hit.openers:
         if opener in _BY_OPENER:
             yield from _BY_OPENER[opener](excerpt)
@@ -140,13 +143,6 @@ def _applies(pattern: Pattern, source: Source, excerpt: Excerpt) -> bool:
     if source.kind in pattern.sources or (not pattern.sources and source.kind != "process-table"):
         return True
     return "kernel" in pattern.sources and excerpt.envelope.kernel
-
-
-def _pattern_event(excerpt: Excerpt, pattern: Pattern, match: Match) -> Event:
-    fields = _captured(match.captures, excerpt.text)
-    if m := _LOCAL_RANK.search(excerpt.text) if "local_rank:" in excerpt.text else None:
-        fields.setdefault("local_rank", whole(m[1]))
-    return excerpt.event("pattern", excerpt.first, pattern=pattern.id, severity=pattern.severity, fields=fields)
 
 
 def _captured(captures: Mapping[str, str], text: str) -> Details:

@@ -83,7 +83,16 @@ class Counters:
             for (name, _), family in ordered[:FAMILIES]:
                 if chosen := _chosen(family, left):
                     left -= len(chosen)
-                    yield _event(source, name, family, chosen)
+                    fields: Details = {
+                        "family": name,
+                        "columns": len(chosen[0][1]),
+                        "values": array("q", [n for _, row in chosen for n in row]),
+                        "times": array("d", [family.times[i] for i, _ in chosen]),
+                        "lines": array("q", [family.lines[i] for i, _ in chosen]),
+                    }
+                    yield line_event(source, "sync", family.first, family.rank, fields)._replace(
+                        sigma=family.sigma, text="", raw_time=""
+                    )
 
 
 def form_of(text: str) -> Form | None:
@@ -141,16 +150,3 @@ def _chosen(family: _Family, most: int) -> list[tuple[int, Row]]:
         others.sort(key=lambda i: (zlib.crc32(repr(rows[i][:3]).encode()), i))  # in an order that all ranks share
         indices = sorted([*others[: most - len(recent)], *recent])
     return [(i, rows[i]) for i in indices]
-
-
-def _event(source: Source, name: str, family: _Family, chosen: list[tuple[int, Row]]) -> Event:
-    fields: Details = {
-        "family": name,
-        "columns": len(chosen[0][1]),
-        "values": array("q", [n for _, row in chosen for n in row]),
-        "times": array("d", [family.times[i] for i, _ in chosen]),
-        "lines": array("q", [family.lines[i] for i, _ in chosen]),
-    }
-    return line_event(source, "sync", family.first, family.rank, fields)._replace(
-        sigma=family.sigma, text="", raw_time=""
-    )

@@ -76,22 +76,18 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
         return  # or part of a launcher's block, or of another traceback
     reading = _read(excerpt)
     if reading.exception is not None:
-        _take_own_exception(excerpt, reading)
+        # ranks that raise at once on a console without prefixes write their heads together, and their exceptions: the
+        # third exception belongs to the third head
+        heads = takewhile(lambda line: line.envelope.body == excerpt.envelope.body, excerpt.preceding())
+        nth = sum(1 for line in heads if line.envelope.key == excerpt.envelope.key)
+        for line in islice(excerpt.behind(reading.last), min(nth, 64)):
+            if line.envelope.key != excerpt.envelope.key or not _is_exception(line.envelope.body, True):
+                break
+            reading.exception, reading.last = line, line.number
         yield _event(excerpt, reading)
     elif reading.open and excerpt.to_the_end(OPENER.after):
         ignored: Details = {"ignored": True} if excerpt.handled("", excerpt.number) == "ignored" else {}
         yield excerpt.event("cut", excerpt.first, fields={"opened": excerpt.number, **ignored})
-
-
-def _take_own_exception(excerpt: Excerpt, reading: _Reading) -> None:
-    """Ranks that raise at once on a console without prefixes write their heads together, and their exceptions:
-    the third exception belongs to the third head."""
-    heads = takewhile(lambda line: line.envelope.body == excerpt.envelope.body, excerpt.preceding())
-    nth = sum(1 for line in heads if line.envelope.key == excerpt.envelope.key)
-    for line in islice(excerpt.behind(reading.last), min(nth, 64)):
-        if line.envelope.key != excerpt.envelope.key or not _is_exception(line.envelope.body, True):
-            break
-        reading.exception, reading.last = line, line.number
 
 
 def parse_headless(excerpt: Excerpt) -> Iterator[Event]:

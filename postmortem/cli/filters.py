@@ -39,21 +39,18 @@ def filtered(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**given: Any) -> None:
-        command(query=_query({name: given.pop(name) for name in FILTERS}), **given)
+        wanted = {name: given.pop(name) for name in FILTERS}
+        found: Query = {name: value for name, value in wanted.items() if value is not None}
+        known("--outcome", [wanted["outcome"]], OUTCOMES)
+        known("--category", [wanted["category"]], CATEGORIES)
+        found |= {name: stamp(at) for name, at in window(wanted["since"], wanted["until"]).items() if at is not None}
+        if "-" not in found.get("fingerprint", "-"):
+            found["cause"] = found.pop("fingerprint")
+        command(query=found, **given)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
-
-
-def _query(wanted: dict[str, str | None]) -> Query:
-    found: Query = {name: value for name, value in wanted.items() if value is not None}
-    known("--outcome", [wanted["outcome"]], OUTCOMES)
-    known("--category", [wanted["category"]], CATEGORIES)
-    found |= {name: stamp(at) for name, at in window(wanted["since"], wanted["until"]).items() if at is not None}
-    if "-" not in found.get("fingerprint", "-"):
-        found["cause"] = found.pop("fingerprint")
-    return found
 
 
 def known(option: str, given: Iterable[str | None], names: Sequence[str]) -> None:

@@ -118,7 +118,12 @@ def write(incident: Incident, chosen: Sequence[Target], brief: bool, verbose: bo
                 written.append(path)
             except PostmortemError as error:
                 failed.append(error)
-    _print(incident, written, verbose, quiet)
+    from postmortem import report
+
+    if verbose:
+        output.say(report.render_verbose(incident))
+    if written and not quiet:
+        output.say(_summary(incident, ", ".join(map(str, written))))
     for form, path in chosen:
         if path is None:
             output.data(_made(incident, form, brief))
@@ -181,15 +186,6 @@ def _made(incident: Incident, form: Format, brief: bool) -> str | bytes:
     if form is Format.github and (summary := os.environ.get("GITHUB_STEP_SUMMARY")):
         output.append_file(Path(summary), report.render_markdown(incident))
     return report.render(incident, form.value, brief and form in BRIEF)
-
-
-def _print(incident: Incident, files: Sequence[Path], verbose: bool, quiet: bool) -> None:
-    from postmortem import report
-
-    if verbose:
-        output.say(report.render_verbose(incident))
-    if files and not quiet:
-        output.say(_summary(incident, ", ".join(map(str, files))))
 
 
 def _summary(incident: Incident, files: str) -> str:

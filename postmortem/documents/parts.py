@@ -41,9 +41,6 @@ class Parts:
             self.taken, self.at = self.taken + len(found), max(self.at, at + len(found))
             self.ended = self.ended or len(found) < n
             return found
-        return self._forward(at, n)
-
-    def _forward(self, at: int, n: int) -> bytes:
         known = self._head[at:]
         if at + len(known) < self.at or at - self.at > AHEAD:
             return known

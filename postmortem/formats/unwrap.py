@@ -20,7 +20,7 @@ from itertools import islice
 
 from postmortem.formats import framing, pasted, records, times
 from postmortem.formats.excerpt import decode, visible
-from postmortem.formats.framing import LINE, Framer, Group, Numbered
+from postmortem.formats.framing import LINE, Framer, Numbered
 from postmortem.formats.marks import head, marked
 from postmortem.input.streams import Readable
 from postmortem.model import Source
@@ -76,7 +76,12 @@ class Unwrapped:
         if len(self._ready) < n:
             pieces, size = [self._ready], len(self._ready)
             while size < n and (group := next(self._groups, None)) is not None:
-                pieces.append(_written(group))
+                out, known, shared = [], None, ""
+                for line in group:
+                    if line.facts is not known:
+                        known, shared = line.facts, head(line.facts)
+                    out.append(marked(line.number, shared, line.text, line.prefix))
+                pieces.append(("\n".join(out) + "\n").encode("utf-8", "backslashreplace") if out else b"")
                 size += len(pieces[-1])
             self._ready = b"".join(pieces)
         if not self._ready and self._failure is not None:
@@ -110,15 +115,6 @@ class Unwrapped:
 
 def _text(line: bytes) -> str:
     return line.decode("utf-8", "backslashreplace").removesuffix("\r")
-
-
-def _written(group: Group) -> bytes:
-    out, known, shared = [], None, ""
-    for line in group:
-        if line.facts is not known:
-            known, shared = line.facts, head(line.facts)
-        out.append(marked(line.number, shared, line.text, line.prefix))
-    return ("\n".join(out) + "\n").encode("utf-8", "backslashreplace") if out else b""
 
 
 # ── which format ────────────────────────────────────────────────────────────────────────────────────────────

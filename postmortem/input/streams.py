@@ -168,7 +168,13 @@ class File(Bytes):
     def _pull(self, n: int) -> bytes:
         try:
             if self.at >= self._data_until and self.at < self.size:
-                return self._next_extent()
+                start = self.at
+                data, self._data_until = _extent(self.fd.number, start, self.size)
+                if data - start < HOLE:
+                    return self._pull(HOLE)
+                self._holes += data - start - HOLE_SHOWN
+                self.at = data
+                return bytes(HOLE_SHOWN)
             n = min(n if self.is_sparse else max(n, AHEAD), self._data_until - self.at)
             if n <= 0:
                 return self._end()
@@ -183,15 +189,6 @@ class File(Bytes):
             raise Incomplete(reason, self.size - self.at + self._holes)
         self.at += len(piece)
         return piece
-
-    def _next_extent(self) -> bytes:
-        start = self.at
-        data, self._data_until = _extent(self.fd.number, start, self.size)
-        if data - start < HOLE:
-            return self._pull(HOLE)
-        self._holes += data - start - HOLE_SHOWN
-        self.at = data
-        return bytes(HOLE_SHOWN)
 
     def _end(self) -> bytes:
         if self._holes:
@@ -278,7 +275,18 @@ class Decoded(Bytes):
                 if not self._advance():
                     return b""
                 continue
-            piece = self._decode(self._fed() if self._codec.needs_input else b"")
+            try:
+                piece = self._codec.decompress(self._fed() if self._codec.needs_input else b"", STEP)
+            except MemoryError:
+                raise
+            except Exception as error:  # each codec has its own error class, and none of them means anything else
+                lost = len(self._codec.unused_data) if self._codec.eof else self._fed_last
+                reason = " ".join(str(error).split())[:80] or type(error).__name__
+                where = f"near offset {self._taken}, {self._out} bytes decompressed"
+                raise Incomplete(f"{self._form} damaged {where}: {reason}", lost + self.left()) from None
+            self._out += len(piece)
+            if why := self._budget.spend(len(piece)):
+                raise Incomplete(f"{self._form} {why}", self.left())
             if piece:
                 return piece
 
@@ -291,21 +299,6 @@ class Decoded(Bytes):
             raise Incomplete(f"{self._form} ends early: truncated {where}", 0)
         return data
 
-    def _decode(self, data: bytes) -> bytes:
-        try:
-            piece = self._codec.decompress(data, STEP)
-        except MemoryError:
-            raise
-        except Exception as error:  # each codec has its own error class, and none of them means anything else
-            lost = len(self._codec.unused_data) if self._codec.eof else self._fed_last
-            reason = " ".join(str(error).split())[:80] or type(error).__name__
-            where = f"near offset {self._taken}, {self._out} bytes decompressed"
-            raise Incomplete(f"{self._form} damaged {where}: {reason}", lost + self.left()) from None
-        self._out += len(piece)
-        if why := self._budget.spend(len(piece)):
-            raise Incomplete(f"{self._form} {why}", self.left())
-        return piece
-
     def _advance(self) -> bool:
         """Start the next member, if there is one. NULs may pad members."""
         rest = self._codec.unused_data
@@ -317,7 +310,12 @@ class Decoded(Bytes):
         if self._single:
             return False
         self._members += 1
-        if not _opens(self._form, rest):
+        # true where `data` may start another member; a cut magic counts, it is a truncated member
+        magics = {"gz": b"\x1f\x8b\x08", "xz": b"\xfd7zXZ\0", "bz2": b"BZh", "zst": b"\x28\xb5\x2f\xfd",
+                  "lz4": b"\x04\x22\x4d\x18"}  # fmt: skip
+        magic = magics.get(self._form, b"")
+        head = rest[: len(magic)]
+        if not (magic.startswith(head) or (self._form == "zst" and rest[1:4] == b"\x2a\x4d\x18"[: len(rest) - 1])):
             reason = f"bytes after the end of the {self._form} data, at offset {self._taken}"
             raise Incomplete(reason, len(rest) + self.left())
         if self._members > self._budget.limits.members:
@@ -330,15 +328,6 @@ class Decoded(Bytes):
             return self._inner.read(FEED)
         except Incomplete as failure:
             raise Incomplete(f"{self._form}: {failure.reason}", failure.lost) from None
-
-
-def _opens(form: str, data: bytes) -> bool:
-    """True where `data` may start another member; a cut magic counts, it is a truncated member."""
-    magics = {"gz": b"\x1f\x8b\x08", "xz": b"\xfd7zXZ\0", "bz2": b"BZh", "zst": b"\x28\xb5\x2f\xfd",
-              "lz4": b"\x04\x22\x4d\x18"}  # fmt: skip
-    magic = magics.get(form, b"")
-    head = data[: len(magic)]
-    return magic.startswith(head) or (form == "zst" and data[1:4] == b"\x2a\x4d\x18"[: len(data) - 1])
 
 
 class Utf16(Bytes):

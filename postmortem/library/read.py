@@ -162,13 +162,6 @@ class _Reader:
     def __init__(self, data: bytes, path: Path) -> None:
         self.path = path
         self.lines: dict[str, int] = {}
-        self.doc = self._composed(data)
-
-    def fail(self, message: str, key: str = "") -> PatternError:
-        place = f"{self.path}:{self.lines.get(key, 1)}"
-        return PatternError(f"{place}: {message}", "see patterns/README.md, or run `postmortem patterns lint`")
-
-    def _composed(self, data: bytes) -> dict[str, Any]:
         import yaml
 
         if len(data) > MAX_FILE:
@@ -186,7 +179,11 @@ class _Reader:
             raise self.fail(f"not YAML: {e}") from None
         if not isinstance(doc, dict):
             raise self.fail("a pattern file is one mapping")
-        return _with_on(doc)  # type: ignore[no-any-return]
+        self.doc = _with_on(doc)
+
+    def fail(self, message: str, key: str = "") -> PatternError:
+        place = f"{self.path}:{self.lines.get(key, 1)}"
+        return PatternError(f"{place}: {message}", "see patterns/README.md, or run `postmortem patterns lint`")
 
     # ── values of one key ───────────────────────────────────────────────────────────────────────────────────
 

@@ -77,7 +77,8 @@ class Anonymizer:
             for match in pattern.finditer(text):
                 name = match["s"].rstrip(".")
                 if role == "user":
-                    self._user(name)
+                    if len(name) > 1 and name.lower() not in _NOT_NAMES and _key(name) not in self._words:
+                        self._word(name, self._name("user", name))
                 elif role == "mail":
                     self._domain(match["s"])
                 elif role == "host" and not _SOURCE_NAME.search(match["s"]):
@@ -108,10 +109,6 @@ class Anonymizer:
             if part in _WORDS["public-domains"] or _SOURCE_NAME.search(part) or labels[-1].isdecimal():
                 return
             self._word(part, self._name("domain", part))
-
-    def _user(self, name: str) -> None:
-        if len(name) > 1 and name.lower() not in _NOT_NAMES and _key(name) not in self._words:
-            self._word(name, self._name("user", name))
 
     def _word(self, word: str, name: str) -> None:
         key = _key(word)
@@ -172,25 +169,22 @@ class Anonymizer:
         if not self._words:
             return text
         if self._known is None:
-            self._known = self._pattern()
+            # a regex for all names, longest first. It includes a host's domain, but no suffix of a file.
+            longest = sorted(
+                self._words.keys() - self._everyones,
+                key=lambda word: (not self._words[word].startswith("host-"), -len(word), word),
+            )
+            kinds = {
+                "{names}": (_ROWS["known-name"], [word for word in longest if word not in self._whole]),
+                "{words}": (_ROWS["known-word"], [word for word in longest if word in self._whole]),
+            }
+            found = [
+                row["regex"].replace(place, "|".join(re.escape(word).replace("_", "[-_]") for word in words))
+                for place, (row, words) in kinds.items()
+                if words
+            ]
+            self._known = re.compile(f"(?i:{'|'.join(found)})" if found else "")
         return self._known.sub(self._replaced, text) if self._known.pattern else text
-
-    def _pattern(self) -> re.Pattern[str]:
-        """Return a regex for all names, longest first. It includes a host's domain, but no suffix of a file."""
-        longest = sorted(
-            self._words.keys() - self._everyones,
-            key=lambda word: (not self._words[word].startswith("host-"), -len(word), word),
-        )
-        kinds = {
-            "{names}": (_ROWS["known-name"], [word for word in longest if word not in self._whole]),
-            "{words}": (_ROWS["known-word"], [word for word in longest if word in self._whole]),
-        }
-        found = [
-            row["regex"].replace(place, "|".join(re.escape(word).replace("_", "[-_]") for word in words))
-            for place, (row, words) in kinds.items()
-            if words
-        ]
-        return re.compile(f"(?i:{'|'.join(found)})" if found else "")
 
     def _replaced(self, match: re.Match[str]) -> str:
         groups = match.groupdict()

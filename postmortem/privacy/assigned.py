@@ -62,7 +62,11 @@ def is_secret(word: str, before: str, value: str, name: str, bare: bool) -> bool
         return True
     low, owner = word.lower(), before[-48:]
     if low.startswith("key"):
-        return _is_key(owner, value)
+        if _REGEXES["owned-key"].search(owner):
+            return not (owner.lower().rstrip("_-").endswith("private") and value.startswith(("/", "./", "~")))
+        capitals = _REGEXES["capitals"].search(owner) and not _PUBLIC_OWNER.search(owner)
+        known = _REGEXES["maybe-key"].search(owner) or capitals
+        return bool(known) and len(value) >= 12 and odd(value)
     glued = owner[-1:].isalpha() and not (word[0].isupper() and owner[-1].islower())
     if low == "token":
         return _REGEXES["owned-token"].search(owner) is not None or (not glued and _is_token(owner, value))
@@ -74,14 +78,6 @@ def is_flagged(word: str, before: str, value: str, name: str, bare: bool) -> boo
     if is_secret(word, before, value, name, bare):
         return True
     return word.lower().endswith("token") and not harmless(value, name, bare)
-
-
-def _is_key(owner: str, value: str) -> bool:
-    if _REGEXES["owned-key"].search(owner):
-        return not (owner.lower().rstrip("_-").endswith("private") and value.startswith(("/", "./", "~")))
-    capitals = _REGEXES["capitals"].search(owner) and not _PUBLIC_OWNER.search(owner)
-    known = _REGEXES["maybe-key"].search(owner) or capitals
-    return bool(known) and len(value) >= 12 and odd(value)
 
 
 def _is_token(owner: str, value: str) -> bool:

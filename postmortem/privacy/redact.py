@@ -158,20 +158,17 @@ class Redactor:
         if isinstance(value, str):
             return self._known[value]
         if isinstance(value, Mapping):
-            return self._mapping(value)
+            known = self._known
+            return {
+                known[key] if isinstance(key, str) else key: item
+                if item is None or type(item) is int
+                else self._field(key, item)
+                for key, item in value.items()
+            }
         if isinstance(value, list | tuple):
             texts = all(isinstance(item, str) for item in value)
             return self._list(value) if texts else [self._walk(item) for item in value]
         return value
-
-    def _mapping(self, value: Mapping[object, object]) -> dict[object, object]:
-        known = self._known
-        return {
-            known[key] if isinstance(key, str) else key: item
-            if item is None or type(item) is int
-            else self._field(key, item)
-            for key, item in value.items()
-        }
 
     def _field(self, key: object, value: object) -> object:
         if not isinstance(value, str):

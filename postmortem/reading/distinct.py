@@ -176,7 +176,11 @@ class LineObserver:
             kind = self._seen.get(key)
             known = kind is not None
             if kind is None:
-                kind = self._kind(key, own, digits)
+                # the hash of a line without words that have a digit, which may be ids
+                if len(self._seen) > KEYS:
+                    self._seen.clear()
+                plain = self.source.kind in DECLARED
+                kind = self._seen[key] = key if plain else hash(own + _WITH_DIGIT.sub(b"0", digits))
                 known = kind in self._lines
             if not known:
                 self._new(n, raw, kind)
@@ -186,14 +190,6 @@ class LineObserver:
                 self._last = n, raw
                 if known and n % every == 0:
                     self._pace(n, raw)
-
-    def _kind(self, key: int, own: bytes, digits: bytes) -> int:
-        """Return the hash of a line without words that have a digit, which may be ids."""
-        if len(self._seen) > KEYS:
-            self._seen.clear()
-        plain = self.source.kind in DECLARED
-        kind = self._seen[key] = key if plain else hash(own + _WITH_DIGIT.sub(b"0", digits))
-        return kind
 
     def _new(self, number: int, raw: bytes, kind: int) -> None:
         self._room -= len(raw)

@@ -48,7 +48,11 @@ def lacks(need: str) -> str:
         case "root" if os.geteuid():
             return "it needs root, for cgroups, namespaces or mounts: run it with sudo"
         case "cgroup":
-            return _no_cgroup()
+            try:
+                writable = os.access(memory_hierarchy(), os.W_OK)
+            except (CannotIsolate, OSError):
+                return "it needs a memory cgroup, and no hierarchy with the memory controller is mounted"
+            return "" if writable else "it needs a memory cgroup, and the hierarchy is not writable here"
         case "netns":
             return _no_namespaces()
         case "kernel-log" if kernel.read() is None:
@@ -58,14 +62,6 @@ def lacks(need: str) -> str:
         case "gpu" if not gpus():
             return NO_GPU
     return ""
-
-
-def _no_cgroup() -> str:
-    try:
-        writable = os.access(memory_hierarchy(), os.W_OK)
-    except (CannotIsolate, OSError):
-        return "it needs a memory cgroup, and no hierarchy with the memory controller is mounted"
-    return "" if writable else "it needs a memory cgroup, and the hierarchy is not writable here"
 
 
 @cache

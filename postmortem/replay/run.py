@@ -167,7 +167,10 @@ def run(plan: Plan, progress: Progress | None = None, started: Starts = processe
         if plan.kernel_log:
             ran.kernel = kernel.of_processes(kernel.since(before, kernel.read() or []), ran.seen)
         elif made.cgroup:
-            _save_counters(made.cgroup, made.logs)
+            # save the cgroup's own count of kills, all there is where the kernel's log cannot be read
+            for name in ("memory.events", "memory.oom_control"):  # version 2, version 1
+                if (made.cgroup / name).exists():
+                    (made.logs / name).write_text((made.cgroup / name).read_text())
         if plan.core:
             _save_cores(ran, began)
         yield ran
@@ -187,13 +190,6 @@ def _save_cores(ran: Ran, since: float) -> None:
             (ran.place.logs / f"core.{pid}.txt").write_text(text)
     if not any(ran.place.logs.glob("core.*.txt")):
         raise CannotIsolate("no core of a rank is found: see /proc/sys/kernel/core_pattern")
-
-
-def _save_counters(cgroup: Path, logs: Path) -> None:
-    """Save the cgroup's own count of kills, all there is where the kernel's log cannot be read."""
-    for name in ("memory.events", "memory.oom_control"):  # version 2, version 1
-        if (cgroup / name).exists():
-            (logs / name).write_text((cgroup / name).read_text())
 
 
 def _port(plan: Plan) -> int:

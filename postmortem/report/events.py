@@ -68,19 +68,15 @@ def frame(incident: view.Incident) -> pd.DataFrame:
     """Return the same as a frame: the timeline, or of a document alone its evidence, by time, without secrets."""
     timeline = incident.timeline
     if timeline is None:
-        return _of_evidence(incident.document)
+        verdict = view.part(incident.document, "verdict")
+        severities = ["info"] if verdict.get("outcome") == "healthy" else ["fatal", "warning"]
+        cited = enumerate(view.rows(verdict.get("evidence")))
+        rows = [_from_evidence(item, severities[min(place, len(severities) - 1)]) for place, item in cited]
+        columns = dict(zip(Row._fields, zip(*rows, strict=True), strict=True)) if rows else {}
+        return _redacted(of_columns(columns.get, len(rows)).sort_values("time", kind="stable"))
     # as_written: with --no-redact
     done = getattr(incident, "as_written", False) or getattr(incident, "redacted", False)
     return timeline if done else _redacted(timeline)
-
-
-def _of_evidence(document: view.Document) -> pd.DataFrame:
-    verdict = view.part(document, "verdict")
-    severities = ["info"] if verdict.get("outcome") == "healthy" else ["fatal", "warning"]
-    cited = enumerate(view.rows(verdict.get("evidence")))
-    rows = [_from_evidence(item, severities[min(place, len(severities) - 1)]) for place, item in cited]
-    columns = dict(zip(Row._fields, zip(*rows, strict=True), strict=True)) if rows else {}
-    return _redacted(of_columns(columns.get, len(rows)).sort_values("time", kind="stable"))
 
 
 def _redacted(rows: pd.DataFrame) -> pd.DataFrame:

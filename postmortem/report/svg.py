@@ -27,6 +27,9 @@ LABEL = 22  # characters of a lane's label
 def draw(picture: lanes.Picture) -> str:
     """Return the SVG element. It is self-contained and has no link, script or style attribute."""
     top, step = 30, 24 if len(picture.lanes) <= 20 else 18
+    where = "" if picture.zero is None else f" The decisive line is at {_decisive(picture)} UTC."
+    span = f"{text.clock(picture.start, 0)} to {text.clock(picture.end, 0)} UTC"
+    size = f"{text.plural(picture.events, 'event')} on {text.plural(len(picture.lanes), 'lane')}"
     drawn = (
         environment()
         .get_template("timeline.svg")
@@ -38,7 +41,7 @@ def draw(picture: lanes.Picture) -> str:
             top=top,
             step=step,
             bottom=top + step * len(picture.lanes),
-            description=_safe(_described(picture)),
+            description=_safe(f"{size}, {span}.{where} The table below lists the main events."),
             day=_safe(day) if (day := text.day(picture.start)) != text.day(picture.end) else "",
             ticks=_ticks(picture),
             zero=_zero(picture),
@@ -46,13 +49,6 @@ def draw(picture: lanes.Picture) -> str:
         )
     )
     return drawn.replace("\n", "")
-
-
-def _described(picture: lanes.Picture) -> str:
-    where = "" if picture.zero is None else f" The decisive line is at {_decisive(picture)} UTC."
-    span = f"{text.clock(picture.start, 0)} to {text.clock(picture.end, 0)} UTC"
-    size = f"{text.plural(picture.events, 'event')} on {text.plural(len(picture.lanes), 'lane')}"
-    return f"{size}, {span}.{where} The table below lists the main events."
 
 
 def _decisive(picture: lanes.Picture) -> str:

@@ -218,27 +218,23 @@ def proofs(document: Document) -> list[Proof]:
     state = {rank: STATES[oddness(item)] for rank, item in by_rank(document) if rank in named}
     first = "cause" if verdict.get("outcome") in ("incident", "recovered") else ""
     return [
-        _proof(index, item, (first if index == 0 else "") or state.get(whole(item.get("rank")), "unknown"))
+        Proof(
+            index=index,
+            address=address(item),
+            text=known(item.get("text")),
+            lines=tuple(_excerpt(item)),
+            time=item.get("time"),
+            moment=text.moment(item.get("time"), item.get("uncertainty_s")),
+            rank=whole(item.get("rank")),
+            host=known(item.get("host")),
+            pattern=known(item.get("pattern")),
+            attempt=whole(item.get("attempt")),
+            look=(first if index == 0 else "") or state.get(whole(item.get("rank")), "unknown"),
+            match=known(item.get("match")),
+            sigma=sigma if (sigma := text.finite(item.get("uncertainty_s"))) < text.BROAD else math.inf,
+        )
         for index, item in enumerate(cited)
     ]
-
-
-def _proof(index: int, item: dict[str, Any], look: str) -> Proof:
-    return Proof(
-        index=index,
-        address=address(item),
-        text=known(item.get("text")),
-        lines=tuple(_excerpt(item)),
-        time=item.get("time"),
-        moment=text.moment(item.get("time"), item.get("uncertainty_s")),
-        rank=whole(item.get("rank")),
-        host=known(item.get("host")),
-        pattern=known(item.get("pattern")),
-        attempt=whole(item.get("attempt")),
-        look=look,
-        match=known(item.get("match")),
-        sigma=sigma if (sigma := text.finite(item.get("uncertainty_s"))) < text.BROAD else math.inf,
-    )
 
 
 def _excerpt(item: dict[str, Any]) -> list[Line]:

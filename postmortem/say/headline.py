@@ -182,15 +182,17 @@ def _names(case: Case, root: Claim, subject: str, ranks: tuple[int, ...], limit:
     e, end = root.event, endings.reported(root.event)
     many = len(ranks) > 1
     done = bool(ranks) and case.finished >= set(ranks) and end is not None and end.kind == "crash"
+    # `segmentation fault`, `signal 11`, `SIGSEGV`
+    name = str(e.fields.get("signal") or e.fields.get("line") or gist(e.text))
     return {
         "who": _killed(case, e, subject, ranks) or f"A process{f' on {root.hosts[0]}' if len(root.hosts) == 1 else ''}",
         "was": "were" if many else "was",
         "line": _quoted(e.fields.get("line", ""), limit, bare=False),
-        "crash": _crash(e),
+        "crash": _REGEXES["signal"].sub(lambda m: m[0].upper(), cut(name, 100).lower()),
         "ending": str(end).removeprefix("exit ") if end else "an error",
         "finished": f" after {'they' if many else 'it'} had finished" if done else "",
         "unsaid": _last_words(case, root, ranks),
-        "comm": (e.fields.get("comm") or "process"),
+        "comm": e.fields.get("comm") or "process",
         "pid": f", pid {e.fields['pid']}" if e.fields.get("pid") else "",
         "own_pid": f" (pid {e.fields['pid']})" if e.fields.get("pid") else "",
     }
@@ -232,12 +234,6 @@ def _subject(root: Claim, who: str) -> str:
     if not who and root.pattern.entity in ("host", "peer") and len(root.hosts) == 1:
         return root.hosts[0]
     return who
-
-
-def _crash(e: Event) -> str:
-    """`segmentation fault`, `signal 11`, `SIGSEGV`."""
-    name = str(e.fields.get("signal") or e.fields.get("line") or gist(e.text))
-    return _REGEXES["signal"].sub(lambda m: m[0].upper(), cut(name, 100).lower())
 
 
 def _detail(root: Claim) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from postmortem.diagnose import order
 from postmortem.diagnose.claim import Claim
@@ -44,7 +44,14 @@ def because(solution: Solution, proof: str) -> list[str]:
         *_joins(solution, root),
         *_effects(solution, root),
     ]
-    return _distinct(found, headline.headline(solution)) or [_only(root, proof)]
+    # the reasons that neither the headline nor an earlier reason contains
+    sentence = headline.headline(solution)
+    chosen: list[str] = []
+    for reason in found:
+        words = reason.rstrip(".").lower()
+        if not any(words in before.lower() for before in (sentence, *chosen)):
+            chosen.append(reason)
+    return chosen or [_only(root, proof)]
 
 
 def _only(root: Claim, proof: str) -> str:
@@ -53,16 +60,6 @@ def _only(root: Claim, proof: str) -> str:
     if root.pattern.derived and len(places) > 1:
         return f"This follows from comparing {listed(places)}."
     return f"{proof}: {inside(root.pattern.title)}."
-
-
-def _distinct(found: Sequence[str], sentence: str) -> list[str]:
-    """The reasons that neither the headline nor an earlier reason contains."""
-    chosen: list[str] = []
-    for reason in found:
-        words = reason.rstrip(".").lower()
-        if not any(words in before.lower() for before in (sentence, *chosen)):
-            chosen.append(reason)
-    return chosen
 
 
 def _proof(root: Claim, proof: str) -> Iterator[str]:

@@ -82,22 +82,17 @@ def _line(e: Event) -> rows.LastLine:
 
 def ranks(solution: Solution, collectives: Mapping[int, str]) -> list[contract.Rank]:
     """A row for each rank: state, how it ended, how far it came, and a sentence why."""
-    symptoms = _symptoms(solution)
-    found = [p for p in solution.case.processes if p.rank is not None][:MOST_RANKS]
-    return [
-        _rank(solution, p, p.rank, symptoms.get(p.rank), collectives.get(p.rank)) for p in found if p.rank is not None
-    ]
-
-
-def _symptoms(solution: Solution) -> dict[int, Symptom]:
-    """The complaint of each rank and the line of its own, loud ones before the report of a stop."""
-    found: dict[int, Symptom] = {}
+    # the complaint of each rank and the line of its own, loud ones before the report of a stop
+    symptoms: dict[int, Symptom] = {}
     for c in sorted(solution.claims, key=lambda c: c.pattern.severity not in LOUD):
         if c.role == "symptom":
             own = {rank: e for e in reversed(c.events) if (rank := solution.case.rank_of(e)) is not None}
             for rank in c.ranks or own:
-                found.setdefault(rank, (c.pattern, own.get(rank, c.event)))
-    return found
+                symptoms.setdefault(rank, (c.pattern, own.get(rank, c.event)))
+    found = [p for p in solution.case.processes if p.rank is not None][:MOST_RANKS]
+    return [
+        _rank(solution, p, p.rank, symptoms.get(p.rank), collectives.get(p.rank)) for p in found if p.rank is not None
+    ]
 
 
 def _rank(solution: Solution, p: Process, rank: int, symptom: Symptom | None, last: str | None) -> contract.Rank:

@@ -34,7 +34,14 @@ def healthy_lines(seed: int = 1) -> Iterator[bytes]:
         step += 1
         kind = rng.random()
         if kind < 0.004:
-            yield _bars(rng, step)
+            bars = [
+                (
+                    f"\rEpoch {step % 30}:  {n:2d}%|{'█' * (n // 4)}{' ' * (25 - n // 4)}| {n}/100 "
+                    f"[00:{n // 2:02d}<00:12, {rng.random() * 9:.2f}it/s]"
+                )
+                for n in range(0, 100, 4)
+            ]
+            yield "".join(bars).encode() + b"\n"
             continue
         template = STEPS[step % len(STEPS)] if kind < 0.75 else OTHERS[int(rng.random() * len(OTHERS))]
         yield (template.format(**_values(rng, step)) + "\n").encode()
@@ -58,17 +65,6 @@ def _values(rng: random.Random, step: int) -> dict[str, object]:
         "host": rank // 8,
         "pid": 10000 + int(x * 50000),
     }
-
-
-def _bars(rng: random.Random, step: int) -> bytes:
-    bars = [
-        (
-            f"\rEpoch {step % 30}:  {n:2d}%|{'█' * (n // 4)}{' ' * (25 - n // 4)}| {n}/100 "
-            f"[00:{n // 2:02d}<00:12, {rng.random() * 9:.2f}it/s]"
-        )
-        for n in range(0, 100, 4)
-    ]
-    return "".join(bars).encode() + b"\n"
 
 
 def cost(engine: Engine, corpus: bytes) -> float:

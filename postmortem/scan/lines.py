@@ -83,7 +83,15 @@ class Pass:
                 return self._result()
             cut = self._whole_lines()
             if cut > self.at:
-                self._block(cut)
+                block = Block(self.reader.data, self.reader.base)
+                if has_escapes(block.data, self.at, cut):
+                    self._escaped_block(block, cut)
+                else:
+                    self._plain_block(block, cut)
+                self.at = cut
+                if block.tallies:
+                    self.waiting.append(block)
+                    self._make_hits(WAITING)
             elif not reader.eof and not self._endless():
                 self._fill(max(self.limits.chunk, len(reader.data) - self.at))
             elif self.at < len(reader.data):
@@ -119,17 +127,6 @@ class Pass:
         return len(data) - self.at > limit and data.find(b"\n", self.at, self.at + limit) < 0
 
     # ── a block of whole lines ──────────────────────────────────────────────────────────────────────────────
-
-    def _block(self, cut: int) -> None:
-        block = Block(self.reader.data, self.reader.base)
-        if has_escapes(block.data, self.at, cut):
-            self._escaped_block(block, cut)
-        else:
-            self._plain_block(block, cut)
-        self.at = cut
-        if block.tallies:
-            self.waiting.append(block)
-            self._make_hits(WAITING)
 
     def _make_hits(self, spare: int) -> None:
         """Make the hits of the oldest blocks, until the rest are `spare` bytes."""
@@ -298,12 +295,9 @@ class Pass:
             start = self.at if want <= self.at else data.find(b"\n", want - 1, cut) + 1
             if not start or start >= cut:
                 return
-            self._sampled(start)
+            stride = self.limits.stride
+            self.next_sample = ((self.reader.base + start) // stride + 1) * stride
             yield start
-
-    def _sampled(self, start: int) -> None:
-        stride = self.limits.stride
-        self.next_sample = ((self.reader.base + start) // stride + 1) * stride
 
     def _sample(self, line: int, start: int, end: int) -> None:
         end = min(end, start + self.limits.sample)

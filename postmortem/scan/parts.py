@@ -49,24 +49,20 @@ def scan_part(source: Source, stream: Readable, engine: Engine, part: Part, limi
     one = Pass(source, stream, engine, limits, False)
     one.stop = part.stop
     if part.start:
-        _pass_over(one, part, limits)
+        # skip to the first line that begins in the part, or after it
+        reader = one.reader
+        reader.base = reads_from(part, one.engine, limits)
+        one.head = Sample(1, 0, b"")
+        one.next_sample = part.start
+        begin = part.start - 1 - reader.base
+        reader.fill(0, begin + limits.chunk)
+        while not (newline := reader.data.find(b"\n", begin) + 1) and not reader.eof:
+            drop = max(0, len(reader.data) - one.keep)
+            begin = len(reader.data) - drop
+            reader.fill(drop, limits.chunk)
+        one.at = newline or len(reader.data)
+        one.start = reader.base + one.at
     return one.run()
-
-
-def _pass_over(one: Pass, part: Part, limits: Limits) -> None:
-    """Skip to the first line that begins in the part, or after it."""
-    reader = one.reader
-    reader.base = reads_from(part, one.engine, limits)
-    one.head = Sample(1, 0, b"")
-    one.next_sample = part.start
-    begin = part.start - 1 - reader.base
-    reader.fill(0, begin + limits.chunk)
-    while not (newline := reader.data.find(b"\n", begin) + 1) and not reader.eof:
-        drop = max(0, len(reader.data) - one.keep)
-        begin = len(reader.data) - drop
-        reader.fill(drop, limits.chunk)
-    one.at = newline or len(reader.data)
-    one.start = reader.base + one.at
 
 
 def joined(source: Source, scanned: Sequence[Scanned], limits: Limits = DEFAULT) -> Scanned:

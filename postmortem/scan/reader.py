@@ -47,7 +47,10 @@ class Reader:
         if not drop and len(pieces) == 1:
             return
         if self.copy is not None:
-            self._keep(pieces[1:], self.total + got)
+            if self.total + got > self._copy_up_to:
+                self.copy = None
+            else:
+                self.copy += map(bytes, pieces[1:])
         self.data = bytes(pieces[-1]) if len(pieces) == 2 and not pieces[0] else b"".join(pieces)
         self.base += drop
 
@@ -58,13 +61,6 @@ class Reader:
             self.skip = getattr(e, "skip", None)
             self.error = f"{type(e).__name__}: {str(e)[:200]}"
             return b""
-
-    def _keep(self, pieces: list[bytes | memoryview], total: int) -> None:
-        assert self.copy is not None
-        if total > self._copy_up_to:
-            self.copy = None
-        else:
-            self.copy += map(bytes, pieces)
 
 
 class LineCounter:

@@ -63,7 +63,9 @@ def store(path: Path, body: bytes) -> None:
         with os.fdopen(handle, "wb") as f:
             f.write(_sealed(path, body) + body)
         Path(temporary).replace(path)
-        _forget(path)
+        # remove all but the newest files of the kind: each change of a pattern adds one
+        for old in sorted(path.parent.glob(f"*{path.suffix}"), key=lambda p: p.stat().st_mtime)[:-MOST_FILES]:
+            old.unlink(missing_ok=True)
     except OSError:
         if temporary:
             Path(temporary).unlink(missing_ok=True)
@@ -88,9 +90,3 @@ def _sealed(path: Path, body: bytes) -> bytes:
     digest = hashlib.sha256(os.fsencode(path.name) + b"\0")
     digest.update(body)
     return digest.digest()
-
-
-def _forget(path: Path) -> None:
-    """Remove all but the newest files of the kind: each change of a pattern adds one."""
-    for old in sorted(path.parent.glob(f"*{path.suffix}"), key=lambda p: p.stat().st_mtime)[:-MOST_FILES]:
-        old.unlink(missing_ok=True)

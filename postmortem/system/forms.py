@@ -26,7 +26,11 @@ def rows(file: str) -> dict[str, Form]:
     place = cache.named(file.replace("/", "-"), hashlib.sha256(content), "system/forms.py")
     cached = cache.fetch_rows(place)
     if cached is None:
-        cached = [_parsed(content)]
+        import yaml
+
+        found = yaml.load(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        fragments = found.pop("fragments", {})
+        cached = [{name: _form(value, fragments) for name, value in found.items()}]
         cache.store_rows(place, cached)
     return cast("dict[str, Form]", cached[0])
 
@@ -41,14 +45,6 @@ def regexes(file: str) -> dict[str, re.Pattern[str]]:
 def byte_regexes(file: str) -> dict[str, re.Pattern[bytes]]:
     """Return the regexes of a file by name, for bytes."""
     return {name: lazy.regex(row["regex"].encode()) for name, row in rows(file).items() if "regex" in row}
-
-
-def _parsed(content: bytes) -> dict[str, Form]:
-    import yaml
-
-    found = yaml.load(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    fragments = found.pop("fragments", {})
-    return {name: _form(value, fragments) for name, value in found.items()}
 
 
 def _form(value: object, fragments: dict[str, str]) -> Form:

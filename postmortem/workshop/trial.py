@@ -61,9 +61,19 @@ def run(folders: tuple[Path, ...] = (), ids: tuple[str, ...] = ()) -> tuple[int,
 def failure(trial: Trial, library: Library) -> str:
     """Return how the example is misread; empty if it is read as its file states."""
     if trial.example.incident:
-        return _incident(trial)
+        # try a whole sample incident, the example of a derived pattern, which has no line of its own
+        name = f"sample_logs/{trial.example.incident}"
+        if (resources.PACKAGE.parent / name / "logs").is_dir():
+            return _compared(trial, _findings(resources.PACKAGE.parent / name / "logs"), name)
+        checkout = (resources.PACKAGE.parent / "pyproject.toml").is_file()  # a wheel has no samples
+        return f"there is no {name}" if checkout else ""
     if trial.pattern.derived:
-        return _written(trial)
+        # try a small incident in the file itself: `==> path <==` starts each log, as `head` prints several
+        with TemporaryDirectory() as folder:
+            parts = _FILE.split(trial.example.text)
+            for path, text in zip(parts[1::2], parts[2::2], strict=True):
+                Path(folder, Path(path).name).write_text(text)
+            return _compared(trial, _findings.__wrapped__(Path(folder)), "these logs")
     seen = _captures(trial, library)
     if seen is None:
         return "is not read as this pattern" if trial.expected else ""
@@ -85,24 +95,6 @@ def _captures(trial: Trial, library: Library) -> dict[str, Any] | None:
         if event.pattern == pattern.id:
             return dict(event.fields)
     return None
-
-
-def _incident(trial: Trial) -> str:
-    """Try a whole sample incident, the example of a derived pattern, which has no line of its own."""
-    name = f"sample_logs/{trial.example.incident}"
-    if (resources.PACKAGE.parent / name / "logs").is_dir():
-        return _compared(trial, _findings(resources.PACKAGE.parent / name / "logs"), name)
-    checkout = (resources.PACKAGE.parent / "pyproject.toml").is_file()  # a wheel has no samples
-    return f"there is no {name}" if checkout else ""
-
-
-def _written(trial: Trial) -> str:
-    """Try a small incident in the file itself: `==> path <==` starts each log, as `head` prints several."""
-    with TemporaryDirectory() as folder:
-        parts = _FILE.split(trial.example.text)
-        for path, text in zip(parts[1::2], parts[2::2], strict=True):
-            Path(folder, Path(path).name).write_text(text)
-        return _compared(trial, _findings.__wrapped__(Path(folder)), "these logs")
 
 
 def _compared(trial: Trial, findings: frozenset[str], where: str) -> str:

@@ -83,31 +83,23 @@ def _result(asked: dict[str, Any], progress: _Progress) -> dict[str, Any]:
 
 def _rows(incident: Incident) -> tuple[list[Row], list[str]]:
     """Return the events by time, those without one last; of very many the worst, and a share of each rank."""
-    rows, notes = thinned(_unique(once(read_events(incident))), ROWS, frozenset())
-    return sorted(rows, key=_place), notes
-
-
-def _unique(rows: list[Row]) -> list[Row]:
-    """Return one row per line (it may be the exit of a rank and a pattern of the launcher at once), and one for the
-    copies of a line: with --tee both the rank's own file and the launcher's console have it."""
+    # one row per line (it may be the exit of a rank and a pattern of the launcher at once), and one for the copies of a
+    # line: with --tee both the rank's own file and the launcher's console have it
     best: dict[tuple[object, ...], Row] = {}
-    for row in sorted(rows, key=_place):
+    for row in sorted(once(read_events(incident)), key=_place):
         other = best.setdefault((row.place, row.text), row)
         if other is not row and (row.rank is None or other.rank is None or row.rank == other.rank):
-            best[row.place, row.text] = _merged(other, row)
+            best[row.place, row.text] = other._replace(
+                rank=row.rank if other.rank is None else other.rank,
+                pattern=other.pattern or row.pattern,
+                kind=row.kind if other.kind in ("pattern", "line") else other.kind,
+                severity=max(other.severity, row.severity, key=SEVERITIES.index),
+            )
     copies: dict[tuple[object, ...], Row] = {}
     for row in best.values():
         copies.setdefault((row.time, row.rank, row.host, row.pattern, row.text[-END:]), row)
-    return list(copies.values())
-
-
-def _merged(one: Row, other: Row) -> Row:
-    return one._replace(
-        rank=other.rank if one.rank is None else one.rank,
-        pattern=one.pattern or other.pattern,
-        kind=other.kind if one.kind in ("pattern", "line") else one.kind,
-        severity=max(one.severity, other.severity, key=SEVERITIES.index),
-    )
+    rows, notes = thinned(list(copies.values()), ROWS, frozenset())
+    return sorted(rows, key=_place), notes
 
 
 def _place(row: Row) -> tuple[bool, float, str, int]:

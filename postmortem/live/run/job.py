@@ -54,7 +54,12 @@ class Job:
         self.code: int | None = None  # of the command; less than zero for a signal
         self.pid = 0
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
-        self._signals = _signalfd(WATCHED)
+        # a descriptor from which blocked signals are read, with their senders
+        mask = sum(1 << (number - 1) for number in WATCHED)
+        made: int = ctypes.CDLL(None, use_errno=True).signalfd(-1, struct.pack("Q", mask) + b"\0" * 120, SFD_CLOEXEC)
+        if made < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno() or errno.ENOSYS))
+        self._signals = made
         self._undecided: list[tuple[float, int, int]] = []  # signals: when they came, number, sender
         self._tee: Tee
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -223,12 +228,3 @@ def _send(pid: int, number: int) -> bool:
         os.kill(pid, number)
         return True
     return False
-
-
-def _signalfd(numbers: Sequence[int]) -> int:
-    """Return a descriptor from which blocked signals are read, with their senders."""
-    mask = sum(1 << (number - 1) for number in numbers)
-    made: int = ctypes.CDLL(None, use_errno=True).signalfd(-1, struct.pack("Q", mask) + b"\0" * 120, SFD_CLOEXEC)
-    if made < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno() or errno.ENOSYS))
-    return made
