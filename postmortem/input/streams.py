@@ -275,8 +275,9 @@ class Decoded(Bytes):
                 if not self._advance():
                     return b""
                 continue
+            data = self._fed() if self._codec.needs_input else b""
             try:
-                piece = self._codec.decompress(self._fed() if self._codec.needs_input else b"", STEP)
+                piece = self._codec.decompress(data, STEP)
             except MemoryError:
                 raise
             except Exception as error:  # each codec has its own error class, and none of them means anything else
@@ -310,7 +311,7 @@ class Decoded(Bytes):
         if self._single:
             return False
         self._members += 1
-        # true where `data` may start another member; a cut magic counts, it is a truncated member
+        # `rest` may start another member; a cut magic counts, it is a truncated member
         magics = {"gz": b"\x1f\x8b\x08", "xz": b"\xfd7zXZ\0", "bz2": b"BZh", "zst": b"\x28\xb5\x2f\xfd",
                   "lz4": b"\x04\x22\x4d\x18"}  # fmt: skip
         magic = magics.get(self._form, b"")
