@@ -203,11 +203,11 @@ def _timeline(
     """Separate the jobs, and align the events. An internal error costs this step: it becomes a loss in the ledger,
     shown everywhere."""
     load_pandas()
-    from postmortem.align import Timeline, align, hosts
+    from postmortem.align import Timeline, align, owners
     from postmortem.runs import folders
 
     try:
-        events, sources = hosts.stated(events, sources)
+        events, sources = owners.with_stated_hosts(events, sources)
         timeline = align(events, folders.split(events, sources))
     except Exception as error:
         timeline = Timeline.of([e for e in events if e.kind not in ("sync", "stamp")])

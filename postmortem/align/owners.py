@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from postmortem.model import ClockKind, Event
+from postmortem.model import ClockKind, Event, Source
 
 Jobs = Mapping[str | None, Sequence[str]]  # name of a job -> the paths of its sources
 NO_JOBS: Jobs = {}
@@ -137,3 +138,52 @@ def rows_of(e: Event, places: Iterable[int]) -> list[tuple[tuple[int, ...], floa
     """The numbers and the stamp of each of these marks of a packed event that it has."""
     values, times, width = e.fields["values"], e.fields["times"], e.fields["columns"]
     return [(tuple(values[i * width : (i + 1) * width]), times[i]) for i in places if i < len(times)]
+
+
+# ── the host of a log ────────────────────────────────────────────────────────────────────────────────────────────────
+
+# The lines that state a host are right where the name of a file or folder is not: `node0` is a number that a script
+# gave, and a folder may be named after a host. An agent of torchrun states its own host
+# (torch/distributed/elastic/multiprocessing/errors, socket.gethostname).
+
+LOCAL = ("localhost", "localhost.localdomain")
+Stated = Mapping[str, str]  # path of a source -> its host
+
+
+def with_stated_hosts(events: Sequence[Event], sources: Sequence[Source]) -> tuple[list[Event], list[Source]]:
+    """Events and sources with the hosts that failure reports state."""
+    own = {s.path: s.host for s in sources}
+    reports = {
+        (e.where.source, e.host)
+        for e in events
+        if e.kind == "exit" and e.host and e.host not in LOCAL and own.get(e.where.source) != e.host
+    }
+    hosts = _of_names(reports, own) | _of_folders(reports, own) if reports else {}
+    if not hosts:
+        return [*events], [*sources]
+    return [_on_host(e, hosts, own) for e in events], [replace(s, host=hosts.get(s.path, s.host)) for s in sources]
+
+
+def _on_host(e: Event, hosts: Stated, own: Mapping[str, str | None]) -> Event:
+    """The event on its log's host, where it has no host but that of the log's name."""
+    host = hosts.get(e.where.source)
+    return e._replace(host=host) if host and e.host in (None, own[e.where.source]) else e
+
+
+def _of_names(reports: set[tuple[str, str]], own: Mapping[str, str | None]) -> dict[str, str]:
+    """The logs of a name that is no host's: all reports in them state one other host, and no other name has it."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for source, host in reports:
+        if (name := own.get(source)) is not None:
+            found[name].add(host)
+    names = [host for hosts in found.values() for host in hosts]
+    new = {name: min(hosts) for name, hosts in found.items() if len(hosts) == 1 and names.count(min(hosts)) == 1}
+    taken = {host for host in own.values() if host}
+    return {path: new[name] for path, name in own.items() if name in new and new[name] not in taken}
+
+
+def _of_folders(reports: set[tuple[str, str]], own: Mapping[str, str | None]) -> dict[str, str]:
+    """The logs without a host in a folder that is named like a host that a report states."""
+    hosts = {host for _, host in reports}
+    parts = {path: hosts.intersection(path.split("/")[:-1]) for path, name in own.items() if name is None}
+    return {path: min(found) for path, found in parts.items() if len(found) == 1}
