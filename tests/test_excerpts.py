@@ -20,7 +20,7 @@ from conftest import table
 from postmortem.analyze import Options, analyze
 from postmortem.blocks import read_text, signs
 from postmortem.diagnose import topics
-from postmortem.formats import pasted
+from postmortem.formats import unwrap
 
 EXCERPTS = sorted((Path(__file__).parent / "data" / "excerpts").glob("*.yaml"))
 
@@ -93,12 +93,12 @@ def test_the_category_of_an_error_that_no_pattern_names() -> None:
 
 def test_colors_without_their_escape_byte_and_margins_are_removed() -> None:
     for printed, read in table("excerpts")["colors"]:
-        undo = pasted.learn(f"{printed}\n{printed}\n")
+        undo = unwrap.restoring(f"{printed}\n{printed}\n")
         assert undo is not None and undo(printed) == read
     frame = (
         '      File "train.py", line 3, in <module>\n        main()\n        ^^^^^^\n'  # indented by two in its block
     )
-    undo = pasted.learn(frame)
+    undo = unwrap.restoring(frame)
     assert undo is not None and undo("    KeyError: 'x'") == "KeyError: 'x'"
     for lines in (
         ["step 3 took [5m]", "step 4 took [5m]"],  # minutes
@@ -106,7 +106,7 @@ def test_colors_without_their_escape_byte_and_margins_are_removed() -> None:
         ["[rank0]: step 3", "    [rank1]: step 3", "[rank0]: step 4"],
         ['  File "train.py", line 3, in <module>', "    main()", "    ^^^^^^"],  # of a traceback: at its place
     ):
-        assert pasted.learn("\n".join(lines)) is None
+        assert unwrap.restoring("\n".join(lines)) is None
 
 
 LOGS = Path(__file__).parent / "goodlogs"

@@ -6,7 +6,8 @@ r"""A log that a collector wrapped: its lines as they were printed, each with th
     level=info msg="[rank2]: step 20"                                  logfmt
     time,host,message                                                  a table with fields of several lines
     2026-11-22T07:07:03Z stderr P begin of a line                      containerd and Docker cut lines at 16 KiB
-    [36m(Worker pid=7)[0m ready                                         a paste that lost its escape bytes
+    [36m(Worker pid=7)[0m ready                                         a browser drops the ESC byte of a color
+    #033[33m(raylet)#033[0m 2 Workers killed                           rsyslog writes it in octal, less as ^[
 
 The first 64 KiB decide. The stages behind read plain lines; `marks` has the fields of the record in front of
 each. Bytes that cannot be unwrapped pass unchanged.
@@ -14,16 +15,18 @@ each. Bytes that cannot be unwrapped pass unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 
-from postmortem.formats import framing, pasted, records, times
+from postmortem.formats import framing, records, times
 from postmortem.formats.excerpt import decode, visible
 from postmortem.formats.framing import LINE, Framer, Numbered
 from postmortem.formats.marks import head, marked
 from postmortem.input.streams import Readable
 from postmortem.model import Source
+from postmortem.system import lazy
 
 HEAD = 1 << 16
 CHUNK = 1 << 20
@@ -124,7 +127,7 @@ def learn(first: bytes) -> Framer | None:
     """The reader for a source that begins with these bytes; None for a plain one."""
     whole = first if len(first) < HEAD else first[: first.rfind(b"\n") + 1]
     text = decode(whole.removeprefix(b"\xef\xbb\xbf"))
-    undo = pasted.learn(text)
+    undo = restoring(text)
     if undo is None:
         return _framer(text)
     framer = _framer("\n".join(map(undo, text.split("\n")))) or framing.plain
@@ -174,3 +177,41 @@ def _json(text: str, lines: list[str]) -> Framer | None:
     if several or len(known) * 2 > len(found):
         return framing.json_lines
     return framing.export if text.lstrip()[:1] in ("{", "[") and framing.is_export(text) else None
+
+
+# ── colors without their escape byte, and a margin of the whole log ──────────────────────────────────────────────────
+
+Undo = Callable[[str], str]
+FEW = 3  # lines that show a margin
+_COLOR = lazy.regex(r"(?:#033|\^\[|\\(?:x1[bB]|033|u001[bB])|\u241b|\ufffd)?\[(?:\d{1,3}(?:;\d{1,3}){0,5})?m")
+_RESET = lazy.regex(r"\[(?:00?|39)?m")
+
+
+def restoring(text: str) -> Undo | None:
+    """The function that restores each line of a log that begins with `text`; None where nothing was changed."""
+    indented, colored = text.lstrip("\n")[:1] in (" ", "\t"), _RESET.search(text) is not None
+    if not indented and not colored:
+        return None
+    lines = [line for line in text.split("\n") if line.strip()]
+    margin = _margin(lines) if indented else ""
+    if colored and sum(map(_is_colored, lines)) > 1:
+        return lambda line: _COLOR.sub("", line.removeprefix(margin))
+    return (lambda line: line.removeprefix(margin)) if margin else None
+
+
+def _is_colored(line: str) -> bool:
+    """Whether a line sets and resets a color without escape bytes."""
+    if "\x1b" in line or not _RESET.search(line):
+        return False
+    codes = [m[0] for m in _COLOR.finditer(line)]
+    return len(codes) > 1 and any(_RESET.search(code) for code in codes[1:])
+
+
+def _margin(lines: Sequence[str]) -> str:
+    """The blanks in front of every line. A frame of a traceback is indented by two within its block."""
+    if len(lines) < FEW:
+        return ""
+    shared = os.path.commonprefix([line[:200] for line in lines])
+    margin = shared[: len(shared) - len(shared.lstrip())]
+    framed = any(line.startswith('File "', len(margin)) for line in lines)
+    return margin.removesuffix("  ") if framed else margin
