@@ -27,7 +27,7 @@ from run_jobs import wait_for
 from system.slurm import Slurm
 
 from conftest import ROOT, Command, needs, python, table
-from postmortem.live.collect import here, readers, result_table, sent_program, subprocesses
+from postmortem.live.collect import collection, here, readers, sent_program, subprocesses
 from postmortem.live.collect import rank_search as search
 from postmortem.live.collect.archive import Archive
 from postmortem.live.collect.collection import Writer, execute
@@ -258,7 +258,7 @@ def test_an_ordinary_user_gets_the_own_part_and_reasons_for_the_rest(tmp_path: P
 import os
 from pathlib import Path
 import zstandard, postmortem.privacy.redact, tarfile, gzip, encodings.idna
-from postmortem.live.collect import archive, collection, here, hosts, result_table, sent_program
+from postmortem.live.collect import archive, collection, here, hosts, sent_program
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 collection.execute(Path({str(archive)!r}), job={run!r})
 """
@@ -362,10 +362,10 @@ def test_the_list_has_reasons_and_commands_and_the_table_of_many_ranks_is_short(
         base | {"seconds": n / 10} | ({"file": f"host=a/rank{n}.pid{n}.stack.txt", "why": ""} if n % 4 else denied)
         for n in range(64)
     ]
-    assert result_table.of_items(many)[1:] == [
+    assert collection.of_items(many)[1:] == [
         "rankRANK.pidPID.stack.txt: 48 of 64  6.2 KiB  6.3 s  py-spy: exit code 1: Permission denied"
     ]
-    assert len(result_table.of_items(many[:4])) == 5
+    assert len(collection.of_items(many[:4])) == 5
 
 
 def test_no_descriptor_and_no_process_is_left() -> None:

@@ -17,10 +17,10 @@ from postmortem.analyze import analyze
 from postmortem.blocks import read_text
 from postmortem.live import proc
 from postmortem.live.run import journal
+from postmortem.live.run.job import Quiet
 from postmortem.live.run.journal import Journal
 from postmortem.live.run.kernel_state import Memory
 from postmortem.live.run.processes import Process
-from postmortem.live.run.quiet import Quiet
 from postmortem.live.run.tracker import Tracker
 
 HEAD = ("run", "postmortem run on node-a: torchrun train.py", {})

@@ -12,22 +12,24 @@ import errno
 import json
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from postmortem.errors import CollectError, PostmortemError, UsageError
-from postmortem.live.collect import here, hosts, result_table, sent_program
+from postmortem.live.collect import here, hosts, sent_program
 from postmortem.live.collect.archive import Archive
 from postmortem.live.collect.hosts import Answer, Hosts
 from postmortem.privacy import Redactor
-from postmortem.report.text import line
+from postmortem.report.text import line, size
 from postmortem.system import output
 from postmortem.version import __version__
 
 if TYPE_CHECKING:
     from postmortem.live.collect.here import Row
+    from postmortem.live.collect.hosts import Answer
 
 SCHEMA = "postmortem/input/1"
 FORMS = {".tar.zst": "zst", ".tar.gz": "gz", ".tgz": "gz", ".tar": ""}
@@ -131,8 +133,8 @@ def execute(
         writer.archive.close()
         if not quiet:
             lines = [
-                *(result_table.of_items(rows) if rows else []),
-                *(result_table.of_hosts(answers) if answers else []),
+                *(of_items(rows) if rows else []),
+                *(of_hosts(answers) if answers else []),
             ]
             collected, size = sum(bool(row["file"]) for row in every), target.stat().st_size
             seconds = time.time() - began
@@ -165,3 +167,63 @@ def _create(target: Path) -> Archive:
         reason = os.strerror(error.errno or 0)
         raise PostmortemError(f"could not create {target}: {reason}", "name another file with -o FILE") from None
     return Archive(fd, form, str(target))
+
+
+# ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+REASON = 100  # characters
+ALONE = 4  # rows of one item that get a line each
+
+
+def of_items(rows: Sequence[Row]) -> list[str]:
+    """Return the items of one host, missing ones last; one line for an item that many ranks have."""
+    by_item: dict[str, list[Row]] = {}
+    for row in rows:
+        by_item.setdefault(str(row["item"]), []).append(row)
+    hosts = {str(row["file"]).partition("/")[0] for row in rows if row["file"]}
+    own = f"{hosts.pop()}/" if len(hosts) == 1 else ""
+    collected: list[tuple[str, str, str, str]] = [("item", "size", "time", "")]
+    missing: list[tuple[str, str, str, str]] = []
+    for item, same in by_item.items():
+        if len(same) > ALONE:
+            collected.append(_together(same))
+            continue
+        for row in same:
+            name, seconds = str(row["file"] or item).removeprefix(own), f"{row['seconds']:.1f} s"
+            cells = (name, size(row["bytes"]) if row["file"] else "–", seconds, _note(row))
+            (collected if row["file"] else missing).append(cells)
+    return _columns([*collected, *missing])
+
+
+def _together(rows: Sequence[Row]) -> tuple[str, str, str, str]:
+    collected = sum(bool(row["file"]) for row in rows)
+    notes = list(dict.fromkeys(filter(None, map(_note, rows))))
+    more = f"; {len(notes) - 1} more reasons are in the index" if len(notes) > 1 else ""
+    longest = max(row["seconds"] for row in rows)
+    name = f"{rows[0]['item']}: {collected} of {len(rows)}"
+    return name, size(sum(row["bytes"] for row in rows)), f"{longest:.1f} s", "".join(notes[:1]) + more
+
+
+def of_hosts(answers: Sequence[Answer]) -> list[str]:
+    """Return a line for each host."""
+    lines = [("host", "received", "failed", "size", "time", "")]
+    for a in sorted(answers, key=lambda a: a.asked):
+        collected = sum(bool(row["file"]) for row in a.items)
+        name = a.asked if a.host in ("", a.asked) else f"{a.asked} ({a.host})"
+        failed = str(len(a.items) - collected)
+        lines.append((name, str(collected), failed, size(a.bytes), f"{a.seconds:.1f} s", a.why[:REASON]))
+    return _columns(lines)
+
+
+def _note(row: Row) -> str:
+    cut = "cut: it was larger" if row.get("cut") else ""
+    return "; ".join(filter(None, (cut, str(row.get("why") or "")[:REASON])))
+
+
+def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *numbers, last in rows:
+        aligned = [f"{cell:>{width}}" for cell, width in zip(numbers, widths[1:], strict=False)]
+        lines.append("  ".join((first.ljust(widths[0]), *aligned, last)).rstrip())
+    return lines

@@ -7,6 +7,8 @@ processes has reached our tee too, and is not passed on, since torchrun abandons
 SIGUSR1 and SIGUSR2 go to processes that have a handler, of which torchrun would die at once. The end of the process
 counts, not the end of its output, which an orphan may hold open for hours; as subreaper we become the parent of
 orphans.
+
+`Quiet` knows whether the job had stopped making progress when it was ended, by its silence against its own rhythm.
 """
 
 from __future__ import annotations
@@ -28,7 +30,6 @@ from postmortem.live import proc
 from postmortem.live.run import dumps, processes
 from postmortem.live.run.journal import Journal, print_line
 from postmortem.live.run.kernel_state import Memory
-from postmortem.live.run.quiet import Quiet
 from postmortem.live.run.rank_logs import RankLogs
 from postmortem.live.run.tee import FORWARDED, Tee, resize
 from postmortem.live.run.tracker import Tracker, name_of
@@ -228,3 +229,38 @@ def _send(pid: int, number: int) -> bool:
         os.kill(pid, number)
         return True
     return False
+
+
+LEAST_S = 60.0
+FACTOR = 10  # times its longest earlier silence
+GROWN = 5  # growths of the output from which on its rhythm is known
+
+
+class Quiet:
+    """When the job's output last grew, at each look."""
+
+    def __init__(self, folder: Path | None, now: float) -> None:
+        self._files = [folder / "stdout.log", folder / "stderr.log"] if folder else []
+        self._grew = 0
+        self._since = now
+        self._longest = 0.0
+        self._grown = 0
+
+    def look(self, now: float) -> None:
+        grew = 0
+        for file in self._files:
+            with suppress(OSError):
+                grew += file.stat().st_mtime_ns
+        if grew != self._grew:
+            if self._grown:  # before its first line a job may take any time
+                self._longest = max(self._longest, now - self._since)
+            self._grew, self._since, self._grown = grew, now, self._grown + 1
+
+    def report(self, now: float) -> str:
+        """Return a sentence if it has been silent for much longer than ever before; else empty."""
+        self.look(now)
+        silence = now - self._since
+        if self._grown < GROWN or silence < max(LEAST_S, FACTOR * self._longest):
+            return ""
+        before = f"and before that never for more than {self._longest:.0f} s"
+        return f"the job had printed nothing for {silence:.0f} s, {before}"
