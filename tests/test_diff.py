@@ -18,7 +18,7 @@ from conftest import SAMPLES, SCREENS, Command, table
 from postmortem import Options
 from postmortem import input as collect
 from postmortem.analyze import _usual
-from postmortem.fleet.diff import settings
+from postmortem.fleet.diff import run
 from postmortem.fleet.diff.comparison import compare
 from postmortem.fleet.diff.run import pace
 from postmortem.formats.lineform import alike
@@ -203,10 +203,10 @@ def test_the_form_of_a_line_has_its_words_and_not_its_values() -> None:
 
 def test_versions_and_settings_are_read_from_lines() -> None:
     for text, values in table("diff")["versions"].items():
-        found = settings.versions([Once(text, 0, "console")])
+        found = run.versions([Once(text, 0, "console")])
         assert {name: next(iter(ranks)) for name, ranks in found.items()} == values
     for text, values in table("diff")["settings"].items():
-        found = settings.settings([Once(text, 0, "console")])
+        found = run.settings([Once(text, 0, "console")])
         assert {name: next(iter(ranks)) for name, ranks in found.items()} == values
 
 

@@ -15,8 +15,7 @@ from report_cases import PAYLOADS
 from test_report_browser import ELEMENTS
 
 from conftest import SAMPLES, SCREENS
-from postmortem.fleet.history import trends
-from postmortem.fleet.history.pages import link, pages
+from postmortem.fleet.history.pages import EXACT, figures, interval, link, pages
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -82,7 +81,7 @@ def test_runs_that_ended_well_are_counted_and_fill_no_page() -> None:
 
 
 def test_figures_of_a_short_history() -> None:
-    found = trends.figures(HISTORY, BLAMED, NOW.timestamp())
+    found = figures(HISTORY, BLAMED, NOW.timestamp())
     assert [found[name] for name in ("filed", "failed", "recent", "before")] == [5, 4, 2, 1]
     assert found["hours"] == 36.0 and found["unknown_hours"] == 1
     categories = [(c["name"], c["count"], c["recent"]) for c in found["categories"]]
@@ -93,10 +92,10 @@ def test_figures_of_a_short_history() -> None:
 
 
 def test_weeks_without_an_incident_are_shown_too() -> None:
-    found = trends.figures(HISTORY, BLAMED, NOW.timestamp())
+    found = figures(HISTORY, BLAMED, NOW.timestamp())
     assert [sum(counts.values()) for _, counts in found["periods"]] == [1, 0, 0, 1, 2]
     assert all(begin.weekday() == 0 for begin, _ in found["periods"]) and not found["monthly"]
-    years = trends.figures([row(1, 0), row(2, 800)], [], NOW.timestamp())
+    years = figures([row(1, 0), row(2, 800)], [], NOW.timestamp())
     assert years["monthly"] and len(years["periods"]) == 27 and all(begin.day == 1 for begin, _ in years["periods"])
 
 
@@ -104,8 +103,8 @@ def test_the_interval_is_that_of_the_tables() -> None:
     """Garwood's limits, as tables of the Poisson distribution have them, without a jump where it is approximate."""
     known = {0: (0.0, 3.689), 1: (0.0253, 5.572), 4: (1.090, 10.242), 20: (12.217, 30.888), 100: (81.364, 121.627)}
     for count, limits in known.items():
-        assert trends.interval(count) == pytest.approx(limits, abs=2e-3)
-    (low, high), (next_low, next_high) = trends.interval(trends.EXACT), trends.interval(trends.EXACT + 1)
+        assert interval(count) == pytest.approx(limits, abs=2e-3)
+    (low, high), (next_low, next_high) = interval(EXACT), interval(EXACT + 1)
     assert next_low - low == pytest.approx(1, abs=0.1) and next_high - high == pytest.approx(1, abs=0.1)
 
 

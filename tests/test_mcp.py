@@ -24,7 +24,7 @@ from run_jobs import alive, wait_for
 
 from conftest import ROOT, SAMPLES, needs, python, table
 from postmortem.errors import UsageError
-from postmortem.fleet.mcp import listing
+from postmortem.fleet.mcp import roots
 from postmortem.live.run import processes
 
 pytestmark = needs("mcp")
@@ -446,11 +446,11 @@ def test_a_private_file_of_another_user_is_refused_to_a_superuser_too(jobs: Path
 def test_a_forged_report_is_bounded(tmp_path: Path) -> None:
     """A document with any depth, and of any size."""
     head = '{"schema": "postmortem/incident/1", "verdict": {"headline": '
-    for content in (head + "[" * 900 + "]" * 900 + "}}", head + '"' + "x" * listing.NAMED + '"}}'):
+    for content in (head + "[" * 900 + "]" * 900 + "}}", head + '"' + "x" * roots.NAMED + '"}}'):
         path = tmp_path / "report.json"
         path.write_text(content)
         with pytest.raises(UsageError):
-            listing.document(path)
+            roots.document(path)
 
 
 @pytest.mark.slow

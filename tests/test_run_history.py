@@ -17,7 +17,7 @@ import pytest
 from run_jobs import environment, run, run_folder, wait_for, wrapped
 
 from conftest import Command, needs, python
-from postmortem.fleet.history import runs
+from postmortem.fleet.history import filing
 from postmortem.fleet.history.rows import stamp
 from postmortem.fleet.history.store import opened
 from postmortem.live import proc
@@ -133,12 +133,12 @@ def test_the_tasks_of_one_slurm_step_are_one_run(tmp_path: Path, in_process: Com
 
 def test_a_host_of_a_larger_job_has_its_hours_without_the_size_of_the_job(tmp_path: Path) -> None:
     """Two hosts of torchrun write a journal each; two jobs of 16 ranks would be one too many."""
-    row = runs.row(journal(tmp_path / "a", ranks={"here": 8, "world": 16, "lives": 1}))
+    row = filing.row_of_run(journal(tmp_path / "a", ranks={"here": 8, "world": 16, "lives": 1}))
     assert row and row.world_size is None and row.hours == 24.0
 
 
 def test_a_run_with_several_attempts_has_recovered(tmp_path: Path) -> None:
-    row = runs.row(journal(tmp_path / "a", ranks={"here": 8, "world": 8, "lives": 3}))
+    row = filing.row_of_run(journal(tmp_path / "a", ranks={"here": 8, "world": 8, "lives": 3}))
     assert row and (row.outcome, row.attempts) == ("recovered", 3)
     assert row.headline == "Ended with exit code 0 in attempt 3." and row.lost_rank_hours is None
 
@@ -146,7 +146,7 @@ def test_a_run_with_several_attempts_has_recovered(tmp_path: Path) -> None:
 @pytest.mark.parametrize("more", [{"code": 1}, {"code": None}, {"signal": 9}, {"event": "end"}, {"time": 7}])
 def test_a_failure_is_left_to_its_report(tmp_path: Path, in_process: Command, more: dict[str, Any]) -> None:
     path = journal(tmp_path / "a", **more)
-    assert runs.row(path) is None
+    assert filing.row_of_run(path) is None
     done = in_process("history", "add", path, "--history", tmp_path / "fleet.db")
     assert done.returncode == 2 and "a run that did not end well" in done.stderr
 
@@ -155,7 +155,7 @@ def test_a_journal_may_contain_anything(tmp_path: Path) -> None:
     odd = b'{"event":"run","slurm":[],"host":{}}\n' * 2
     for data in (b"", b"\n\n", b"[1]\n{}", b"\xff\0" * 99_999, odd, b"[" * 99_999):
         (tmp_path / "run.jsonl").write_bytes(data)
-        assert runs.row(tmp_path / "run.jsonl") is None
+        assert filing.row_of_run(tmp_path / "run.jsonl") is None
 
 
 def test_an_anonymous_host_has_a_pseudonym(tmp_path: Path, in_process: Command) -> None:

@@ -118,12 +118,12 @@ def _documents(paths: Iterable[str]) -> Iterator[Path]:
 
 def _add(store: Store, path: Path, names: Any) -> bool:
     """File a document or a journal; True if it is new. Raise PostmortemError if it is neither."""
-    from postmortem.fleet.history import runs
+    from postmortem.fleet.history import filing
     from postmortem.fleet.history.pseudonyms import hidden
     from postmortem.replay import documents
 
     if path.name == JOURNAL:
-        if (ran := runs.row(path, names)) is None:
+        if (ran := filing.row_of_run(path, names)) is None:
             raise UsageError(f"{path}: a run that did not end well", "give the report of its analysis")
         return store.extend(ran)
     document, report = documents.read(path), str(path.absolute()) if path.suffix.lower() != ".json" else ""

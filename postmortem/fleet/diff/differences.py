@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from postmortem.diagnose.wording import listed, ranks_text
-from postmortem.fleet.diff.run import Run
-from postmortem.fleet.diff.settings import Named, Values
+from postmortem.fleet.diff.run import Named, Run, Values
 from postmortem.model.contract.comparison import Differs
 from postmortem.model.vocabulary import DIFFERENCES
 from postmortem.privacy import Redactor

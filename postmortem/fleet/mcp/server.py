@@ -25,7 +25,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
 from postmortem.errors import PostmortemError, UsageError, ours, refusal
-from postmortem.fleet.mcp import answers
+from postmortem.fleet.mcp import tools
 from postmortem.fleet.mcp.cases import ANALYZE, DIFF, Cases
 from postmortem.fleet.mcp.roots import Roots
 from postmortem.fleet.mcp.tools import FUNCTIONS, Scope
@@ -95,7 +95,7 @@ class Calls:
         content = types.TextContent(type="text", text=plain.dump(answer, order=False))
         return types.CallToolResult(content=[content], structured_content=answer)
 
-    async def _answer(self, context: Context, name: str, asked: dict[str, Any]) -> answers.Answer:
+    async def _answer(self, context: Context, name: str, asked: dict[str, Any]) -> tools.Answer:
         tool, find, progress = _table()[name], self.scope.roots.find, partial(_report, context)
         reads = [(ANALYZE, tuple(dict.fromkeys(map(find, asked[logs])))) for logs in tool.get("logs", ())]
         if runs := tool.get("runs"):
@@ -108,7 +108,7 @@ class Calls:
             answer = await to_thread.run_sync(work, abandon_on_cancel=True)
         finally:
             ended = True
-        return answers.sealed(answer, self.key)
+        return tools.sealed(answer, self.key)
 
 
 async def _report(context: Context, done: int, total: int, what: str) -> None:

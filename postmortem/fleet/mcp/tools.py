@@ -3,23 +3,27 @@
     timeline(scope, {"severity": "error", "ranks": [3]}, case)
     -> {"rows": [{"time": "…", "where": "rank3.log:81", "text": "…"}], "found": 214, "left_out": 174, …}
 
-Any answer may quote a log; `answers.sealed` marks it for that.
+Any answer may quote a log, and no log can pass for anything but a quotation: `sealed` marks the answer with a keyed
+digest of it, with a random key of the server. The same answer has the same mark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import hashlib
+import hmac
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from postmortem.errors import UsageError
-from postmortem.fleet.mcp import answers, listing, window
-from postmortem.fleet.mcp.answers import ROOM, Answer
+from postmortem.fleet.mcp import roots, window
 from postmortem.fleet.mcp.cases import Case
 from postmortem.fleet.mcp.roots import Roots
 from postmortem.input.names import printable
 from postmortem.privacy import Redactor
+from postmortem.report import json as plain
 from postmortem.report import text, view
 from postmortem.report.brief import shortened
 from postmortem.report.events import SEVERITIES, Row
@@ -50,17 +54,29 @@ class Scope:
     stopped: Callable[[], bool] = lambda: False
 
 
-def _page(rows: list[Any], asked: Arguments, show: Callable[[Any], Any] = answers.short) -> Answer:
+def short(value: Any, wide: int = 300) -> Any:
+    """Return a plain value with its texts cut, and without empty parts."""
+    if isinstance(value, str):
+        return text.line(value, wide)
+    if isinstance(value, Mapping):
+        parts = {str(name): short(item, wide) for name, item in value.items()}
+        return {name: item for name, item in parts.items() if item not in (None, "", [], {})}
+    if isinstance(value, list | tuple):
+        return [short(item, wide) for item in value]
+    return value
+
+
+def _page(rows: list[Any], asked: Arguments, show: Callable[[Any], Any] = short) -> Answer:
     """Return the rows that the arguments `after` and `limit` select, as `show` makes them."""
     first = asked.get("after", 0)
-    return answers.page(rows, first, answers.fitting(map(show, rows[first:]), asked.get("limit", ROWS)))
+    return page(rows, first, fitting(map(show, rows[first:]), asked.get("limit", ROWS)))
 
 
 def incidents(scope: Scope, asked: Arguments) -> Answer:
     folder = scope.roots.find(asked["path"]) if asked.get("path") else None
     if folder is not None and not folder.is_dir():
         raise UsageError(f"{asked['path']} is a file", "ask `analyze` to read it, or `verdict` if it is a report")
-    return _page(listing.rows(scope.roots, folder, scope.stopped), asked)
+    return _page(roots.rows(scope.roots, folder, scope.stopped), asked)
 
 
 def analyze(scope: Scope, asked: Arguments, case: Case) -> Answer:
@@ -72,7 +88,7 @@ def verdict(scope: Scope, asked: Arguments) -> Answer:
     path = scope.roots.find(asked["path"])
     if path.is_dir():
         raise UsageError(f"{asked['path']} is a folder", "ask `analyze` to read its logs")
-    return {"brief": shortened(listing.document(path), PROOFS, BYTES)}
+    return {"brief": shortened(roots.document(path), PROOFS, BYTES)}
 
 
 def details(scope: Scope, asked: Arguments, case: Case) -> Answer:
@@ -169,7 +185,7 @@ def lines(scope: Scope, asked: Arguments, case: Case) -> Answer:
     cleaned: Any = redactor.document([printable(line) for line in found.lines])
     low, high = found.asked
     numbered = (f"{n}| {text.line(line, WIDE)}" for n, line in enumerate(cleaned, found.first) if low <= n <= high)
-    rows = answers.fitting(numbered, LINES_MOST, ROOM)
+    rows = fitting(numbered, LINES_MOST, ROOM)
     last = low + len(rows) - 1
     answer: Answer = {"file": request.file, "lines": rows}
     if last < high or found.more:
@@ -193,7 +209,7 @@ def history(scope: Scope, asked: Arguments) -> Answer:
 
     def shown(row: Answer) -> Any:
         own = [f"{note['noted'][:10]}: {note['text']}" for note in notes if note["uid"] == row["uid"]]
-        return Redactor().document(answers.short({**{name: row[name] for name in FILED}, "notes": own[-3:]}))
+        return Redactor().document(short({**{name: row[name] for name in FILED}, "notes": own[-3:]}))
 
     return _page(found, asked, shown)
 
@@ -202,11 +218,11 @@ def diff(scope: Scope, asked: Arguments, case: Case) -> Answer:
     """Return the comparison, with as many rows of its lists as fit."""
     found: Answer = {name: value for name, value in case.document.items() if name != "schema"}
     for side, path in zip("ab", case.paths, strict=True):
-        found[side] = answers.short({**found[side], "path": scope.roots.shown(path)}, WIDE)
+        found[side] = short({**found[side], "path": scope.roots.shown(path)}, WIDE)
     more = {}
     for name, most in COMPARED.items():
         rows = found[name]
-        found[name] = answers.fitting((answers.short(row, WIDE) for row in rows), most, ROOM // 2)
+        found[name] = fitting((short(row, WIDE) for row in rows), most, ROOM // 2)
         if left := len(rows) - len(found[name]):
             more[name] = left
     return found | ({"more": more} if more else {})
@@ -220,3 +236,32 @@ def explain(scope: Scope, asked: Arguments) -> Answer:
 
 
 FUNCTIONS = {f.__name__: f for f in (incidents, analyze, verdict, lines, timeline, details, history, diff, explain)}
+
+
+ROOM = 12_000  # bytes of the rows of one answer
+Answer = dict[str, Any]
+
+
+def sealed(answer: Mapping[str, Any], key: bytes) -> Answer:
+    """Return the answer between two marks, with terminal control characters written out."""
+    body = plain.harmless(plain.dump(answer, order=False))
+    mark = f"quoted-{hmac.new(key, body.encode('utf-8', 'surrogatepass'), hashlib.sha256).hexdigest()[:12]}"
+    return {"begin": mark, **json.loads(body), "end": mark}
+
+
+def fitting(rows: Iterable[Any], most: int, room: int = ROOM) -> list[Any]:
+    """Return the first rows, at most `most` and of at most `room` bytes."""
+    shown: list[Any] = []
+    for row in rows:
+        room -= len(plain.dump(row, order=False).encode("utf-8", "surrogatepass")) + 1
+        if room < 0 or len(shown) == most:
+            break
+        shown.append(row)
+    return shown
+
+
+def page(rows: Sequence[Any], first: int, shown: Sequence[Any]) -> Answer:
+    """Return the shown rows from number `first` on, the number of all, and the arguments for the rest."""
+    end = first + len(shown)
+    rest = {"left_out": len(rows) - end, "next": {"after": end}} if end < len(rows) else {}
+    return {"rows": list(shown), "found": len(rows), **rest}
