@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from conftest import table
 from postmortem.library import Signature
 from postmortem.model import Scanned, Source
-from postmortem.scan import Engine, Limits, gate_of, joined, lines, parts, reader, reads_from, scan, scan_part, tally
+from postmortem.scan import Engine, Limits, gate_of, hits, joined, lines, parts, reader, reads_from, scan, scan_part
 
 SOURCE = Source("rank0.log", "console", 0)
 KILLED = r"Killed process \d+ \((?P<comm>[^)]*)\)"
@@ -128,11 +128,11 @@ PIECES = st.lists(st.sampled_from(FRAGMENTS), min_size=5, max_size=60).map(b"".j
 @settings(max_examples=25)
 def test_a_source_scanned_in_parts_is_the_same_source(pieces: list[bytes], giant: int, size: int, chunk: int) -> None:
     """Lines across the bounds, lines longer than parts, parts without a line of their own, caps that only the whole
-    reaches; without trust, which each part begins anew (see `tally`)."""
+    reaches; without trust, which each part begins anew (see `hits`)."""
     data = (b"z" * giant).join(piece * (30_000 // len(piece) + 1) for piece in pieces)
     limits = Limits(first=3, last=2, stride=size, chunk=chunk, line=250, head=600, tail=700, sample=50)
     engine = ENGINES["hyperscan"]
-    with mock.patch.object(tally, "TRUST", 1 << 60):
+    with mock.patch.object(hits, "TRUST", 1 << 60):
         divided = [
             scan_part(SOURCE, io.BytesIO(data[reads_from(part, engine, limits) :]), engine, part, limits)
             for part in parts(len(data), size, size)
@@ -147,7 +147,7 @@ def test_a_source_scanned_in_parts_is_the_same_source(pieces: list[bytes], giant
 def test_a_flood_is_thinned_without_a_trace(data: bytes, chunk: int) -> None:
     found = []
     for flood in (1, sys.maxsize):
-        with mock.patch.object(lines, "FLOOD", flood), mock.patch.object(tally, "TRUST", 3):
+        with mock.patch.object(lines, "FLOOD", flood), mock.patch.object(hits, "TRUST", 3):
             found.append(run(data * 3, chunk=chunk, limits=Limits(first=2, last=2)))
     assert found[0] == found[1]
 
@@ -180,10 +180,10 @@ def test_hits_side_by_side_share_a_piece_of_text_in_another_process_too() -> Non
     got = run(alone, limits=MANY)
     sent = pickle.loads(pickle.dumps(got))
     assert sent == got
-    for hits in (got.hits, sent.hits):
-        pages = {id(hit.around.page): len(hit.around.page) for hit in hits}
-        assert sum(pages.values()) < 1.5 * len(flood) < sum(len(hit.before + hit.after) for hit in hits) / 20
-        assert max(pages.values()) <= 16 << 10 and len(hits[-1].around.page) <= 4096 + len(b"exit code: 1\n")
+    for found in (got.hits, sent.hits):
+        pages = {id(hit.around.page): len(hit.around.page) for hit in found}
+        assert sum(pages.values()) < 1.5 * len(flood) < sum(len(hit.before + hit.after) for hit in found) / 20
+        assert max(pages.values()) <= 16 << 10 and len(found[-1].around.page) <= 4096 + len(b"exit code: 1\n")
 
 
 def test_a_gate_that_is_too_wide_is_confirmed_line_by_line() -> None:

@@ -13,7 +13,8 @@ import regex
 from postmortem.model import Match
 from postmortem.scan.cleaning import WINDOW, begins, ends, units
 from postmortem.scan.engine import LONG, NUMBER, TIRED, Engine
-from postmortem.scan.tally import Found
+
+Found = dict[str, tuple[int, Match | None]]  # id -> offset in the cleaned line, and its match; None for openers
 
 
 class Confirm:

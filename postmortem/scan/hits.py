@@ -4,19 +4,23 @@
 
 A log that floods all patterns has 64 hits of each side by side: with copies of their surroundings they would take
 twenty times the memory of the text.
+
+Of the lines of each pattern the first few and the last few are hits, and all are counted (`Tally`): a rank may repeat
+one a million times.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from postmortem.model import Around, Hit
 from postmortem.privacy import window
 from postmortem.scan.cleaning import WHOLE, WINDOW, raw_index
-from postmortem.scan.confirm import Confirm
+from postmortem.scan.confirm import Confirm, Found
 from postmortem.scan.engine import Engine
-from postmortem.scan.tally import Block, Found, Row
 
 PAGE = 16 << 10  # at most, because one hit holds its whole page in memory
 
@@ -113,3 +117,78 @@ def end_after(data: bytes, end: int, most: int) -> int:
     """Return the end of the whole lines from `end` on, up to `most` bytes; the last line may lack its line end."""
     high = end + most
     return max(end, data.rfind(b"\n", end, high) + 1) if high < len(data) else len(data)
+
+
+TRUST = 1000
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """Bytes of the source for hits to be made from: `data[0]` is byte `base`. `tallies` have rows in it."""
+
+    data: bytes
+    base: int
+    tallies: set[Tally] = field(default_factory=set)
+
+
+@dataclass(slots=True, eq=False)
+class Row:
+    """One line with gates on it. Its `hit` is made at the end of its block: of a flood, later lines replace most
+    rows before."""
+
+    block: Block | None
+    line: int
+    start: int  # of the line in the block's data
+    end: int  # of the line with its line end
+    numbers: Sequence[int]  # of the signatures whose gates it passed
+    text: bytes | None = None  # cleaned
+    found: Found | None = None
+    hit: Hit | None = None
+
+    def settle(self, hit: Hit | None) -> None:
+        """Replace everything that the hit was made from by the hit; None: no regex agreed."""
+        self.hit = hit
+        self.block = self.text = self.found = None
+        self.numbers = ()
+
+
+class Tally:
+    """The lines of one id. `count` is exact, with one exception: where the regex confirmed each of the first 1,000
+    lines that passed the gate, later ones are counted by the gate alone, for the sake of speed."""
+
+    __slots__ = ("count", "first", "last", "missed", "room", "seen", "trusted")
+
+    def __init__(self, first: int, last: int) -> None:
+        self.count = 0
+        self.seen = 0  # the last line counted: a line counts once, whatever the number of variants on it
+        self.missed = False
+        self.trusted = False
+        self.room = first
+        self.first: list[Row] = []
+        self.last: deque[Row] = deque(maxlen=last)
+
+    def add(self, row: Row) -> None:
+        self.count += 1
+        self.seen = row.line
+        if self.room:
+            self.room -= 1
+            self.first.append(row)
+        else:
+            self.last.append(row)
+            self.trusted = self.count >= TRUST and not self.missed
+
+    def rows(self) -> Iterator[Row]:
+        yield from self.first
+        yield from self.last
+
+
+class Tallies(dict[str, Tally]):
+    """A tally for each id that was seen: 600 empty ones would cost more than reading a small file."""
+
+    def __init__(self, first: int, last: int) -> None:
+        super().__init__()
+        self._first, self._last = first, last
+
+    def __missing__(self, name: str) -> Tally:
+        tally = self[name] = Tally(self._first, self._last)
+        return tally

@@ -18,11 +18,21 @@ from dataclasses import dataclass
 from postmortem.input.streams import Readable
 from postmortem.model import Around, Sample, Scanned, Skip, Source
 from postmortem.scan.cleaning import WHOLE, WINDOW, clean, has_escapes
-from postmortem.scan.confirm import Confirm
+from postmortem.scan.confirm import Confirm, Found
 from postmortem.scan.engine import NUMBER, SHIFT, Engine
-from postmortem.scan.hits import end_after, hit_of, make_hits, part_of, reach, start_before, text_of
+from postmortem.scan.hits import (
+    Block,
+    Row,
+    Tallies,
+    end_after,
+    hit_of,
+    make_hits,
+    part_of,
+    reach,
+    start_before,
+    text_of,
+)
 from postmortem.scan.reader import Reader
-from postmortem.scan.tally import Block, Found, Row, Tallies
 
 PIECE = 1 << 20
 WAITING = 8 << 20  # of blocks whose hits are not made yet
