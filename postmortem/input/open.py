@@ -16,10 +16,10 @@ from pathlib import Path
 
 from postmortem.input import names, sniff
 from postmortem.input.archives import Member, Tar, is_tar, is_zip, zip_members
-from postmortem.input.binary import magic
 from postmortem.input.codecs import compression
 from postmortem.input.container import Container
 from postmortem.input.remote import Remote
+from postmortem.input.sniff import magic
 from postmortem.input.streams import (
     Budget,
     Bytes,

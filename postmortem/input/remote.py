@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from postmortem.errors import PathMissing, UsageError
-from postmortem.input.binary import IN_PARTS, magic
 from postmortem.input.container import Container, form_of
+from postmortem.input.sniff import IN_PARTS, magic
 from postmortem.input.streams import Bytes, Incomplete
 from postmortem.model import Skip
 

@@ -5,6 +5,8 @@
 The rules are the rows of `kinds.yaml`: the first one that fits wins. What fits no rule is a console: a rank's
 output has no form. An `agent` log is a console with lines of torchrun's logger; with `--tee` its workers write
 there too.
+
+A binary format is known by its first bytes, any other binary file by its control characters.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
-from postmortem.input.binary import IN_PARTS, binary, magic
 from postmortem.model.vocabulary import OWN_REPORT, STATE
 from postmortem.system import forms, lazy
 
@@ -222,3 +223,47 @@ def kind(path: str, head: bytes) -> tuple[str, str]:
         if rule.fits(name, text):
             return rule.kind, rule.why
     return "console", "no other rule fits"
+
+
+ELF_TYPES = {1: "ELF object", 2: "ELF program", 3: "ELF library or program", 4: "ELF core"}
+IN_PARTS = {"ELF core": "core", "minidump": "minidump"}  # formats that are documents, and their kinds of source
+CONTROLS = bytes(c for c in range(32) if c not in b"\t\n\v\f\r\b\x1b\a") + b"\x7f"
+HOLES = re.compile(rb"\0{64,}")  # shorter runs of NULs are numbers in binary data, longer ones are holes in a text
+
+_ZIPS = forms.byte_regexes("input/formats")
+_STARTS = [
+    (start.encode("latin-1"), row.get("at", 0), name)
+    for name, row in forms.rows("input/formats").items()
+    for start in row.get("starts", ())
+]
+
+
+def magic(head: bytes) -> str | None:
+    """Return the name of a binary format by its first bytes, or None."""
+    if head[:4] == b"\x7fELF":
+        return ELF_TYPES.get(int.from_bytes(head[16:18], "big" if head[5:6] == b"\2" else "little"), "ELF")
+    if head[:4] == b"PK\x03\x04":  # zips of other things may hold logs
+        name = head[30 : 30 + int.from_bytes(head[26:28], "little")]
+        return next((kind for kind, first_member in _ZIPS.items() if first_member.search(name)), None)
+    if head[8:10] == b'{"' and int.from_bytes(head[:8], "little") < 100 << 20:
+        return "safetensors"
+    return next((name for start, at, name in _STARTS if head.startswith(start, at)), None)
+
+
+def binary(head: bytes) -> str | None:
+    """Return the reason why a head is not text, or None.
+
+    Control characters decide, not NULs alone: a text log may have NULs where the disk lost a page or where
+    logrotate truncated a file that its writer did not open for appending. Text in an old encoding has bad
+    UTF-8 but no controls.
+    """
+    if name := magic(head):
+        return name
+    if head.isascii() and b"\0" not in head:
+        return None
+    text = HOLES.sub(b"", head)
+    controls = len(text) - len(text.translate(None, CONTROLS))
+    bad = len(text) - len(text.decode("utf-8", "ignore").encode())
+    if controls > 0.1 * len(text) or bad > 0.3 * len(text) and controls > 0.01 * len(text):
+        return "no text"
+    return None

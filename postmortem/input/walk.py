@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from postmortem.errors import PathMissing
-from postmortem.input.binary import IN_PARTS, magic
 from postmortem.input.container import Container, form_of
 from postmortem.input.names import PASSED_BY, PASSED_BY_REASON, WRITTEN, printable
 from postmortem.input.open import open_regular
 from postmortem.input.remote import find, is_remote
+from postmortem.input.sniff import IN_PARTS, magic
 from postmortem.model import Skip
 from postmortem.model.vocabulary import WRITTEN_REASON
 
