@@ -25,10 +25,8 @@ from postmortem.documents import (
     inspector,
     kubernetes,
     memory_snapshot,
-    minidump,
     ras,
     schedulers,
-    stacks,
     tables,
 )
 from postmortem.documents.parts import Parts, Stream
@@ -39,7 +37,7 @@ Reader = Callable[[Source, bytes], Iterator[Event]]
 READERS: dict[str, Reader] = {
     "error-file": error_file.parse,
     "flight-recorder": flight_recorder.parse,
-    "stack": stacks.parse,
+    "stack": debug_server.stacks,
     "core-head": core.head,
     "coredumpctl": crash_reports.coredumpctl,
     "abrt": crash_reports.abrt,
@@ -57,7 +55,7 @@ IN_PARTS: dict[str, Callable[[Source, Parts, str], Iterator[Event]]] = {
     "core": core.parse,
     "apport": crash_reports.apport,
     "memory-snapshot": memory_snapshot.parse,
-    "minidump": minidump.parse,
+    "minidump": core.minidump,
 }  # of what is not read as a whole
 UNREAD = "memory and tables that tell nothing about the crash"
 PLACED: dict[str, Callable[[Source, bytes, Sequence[Event]], list[Event]]] = {"kubernetes": kubernetes.placed}

@@ -12,6 +12,12 @@ The main thread comes last. The file's name has the time of its machine: stacks_
   13    ...                   14    ...  {0, 1, 2}         scheduled           []                   {1}
 
 debug_server/rank1: b'http://gn1:53163'               keys of the store, with the host of each rank
+
+Stacks of one process are by py-spy, or by a debugger (see `debugger`):
+
+Process 23888: /opt/train/venv/bin/python3 -u train.py               py-spy: most recent first
+Thread 23888 (idle): "MainThread"
+    __getitem__ (train.py:13)
 """
 
 from __future__ import annotations
@@ -20,10 +26,10 @@ import re
 from collections.abc import Iterator
 from itertools import islice, takewhile
 
-from postmortem.documents import outline, stacks
+from postmortem.documents import debugger, outline
 from postmortem.formats import times
-from postmortem.formats.excerpt import document_event, source_event, timed
-from postmortem.formats.frames import Frames, stack_fields
+from postmortem.formats.excerpt import decode, document_event, source_event, timed
+from postmortem.formats.frames import Frames, frame_of, stack_fields
 from postmortem.model import Event, Source
 from postmortem.model.details import Collective, Counts, Details, Group
 from postmortem.model.digits import whole
@@ -114,4 +120,36 @@ def _stacks(source: Source, lines: list[str]) -> Iterator[Event]:
         fields = stack_fields(frames) | {"tool": "torch's debug server"}
         yield document_event(source, "stack", lines, main, fields, None)
     else:
-        yield from list(stacks.py_spy(source, lines, None))[:1]
+        yield from list(py_spy(source, lines, None))[:1]
+
+
+_STACKS = forms.regexes("formats/exceptions")
+_FORKED = ("_launch", "_bootstrap_inner")
+
+
+def stacks(source: Source, content: bytes) -> Iterator[Event]:
+    """Read a document of stacks of any tool."""
+    lines = [decode(line) for line in content[: 8 << 20].split(b"\n")]
+    m = _STACKS["pid-in-path"].search(source.path)
+    pid = whole(m[1]) if m else None
+    yield from py_spy(source, lines, pid)
+    yield from debugger.pystack(source, lines)
+    yield from debugger.gdb(source, lines, pid)
+
+
+def py_spy(source: Source, lines: list[str], pid: int | None) -> Iterator[Event]:
+    at, name, state = -1, "", ""
+    frames: Frames = []
+    for i, line in enumerate([*lines, "Process 0: "]):
+        process, m = _STACKS["spy-process"].match(line), _STACKS["spy-thread"].match(line)
+        if (process or m) and at >= 0 and frames and name in ("MainThread", ""):
+            fields = stack_fields(frames) | {"state": state, "tool": "py-spy"}
+            if any(func.split(".")[-1] in _FORKED or "popen_fork" in file for file, _, func in frames):
+                fields["child"] = True  # a forked worker has its parent's frames below popen_fork
+            yield document_event(source, "stack", lines, at, fields, pid)
+        if process:
+            pid, at, frames = whole(process["pid"]), -1, []
+        elif m:
+            at, name, state, frames = i, m["name"] or "", m["state"], []
+        elif at >= 0 and (m := _STACKS["spy-frame"].match(line)):
+            frames.append(frame_of(m))
