@@ -27,7 +27,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from postmortem.errors import ReplayError
-from postmortem.replay import kernel, parameters
+from postmortem.replay import catalogue, kernel
 from postmortem.replay.catalogue import BY_ID
 from postmortem.replay.isolate import PREFIX, CannotIsolate
 from postmortem.replay.plan import Plan, planned
@@ -65,7 +65,7 @@ def parsed(words: list[str]) -> argparse.Namespace:
 
 def plan_of(args: argparse.Namespace) -> Plan:
     row = BY_ID[args.scenario]
-    given = parameters.read(row, args.set) | ({"backend": args.backend} if args.backend else {})
+    given = catalogue.read(row, args.set) | ({"backend": args.backend} if args.backend else {})
     given |= {"memory_mb": args.memory} if args.memory else {}
     plan = planned(replace(row, launcher=args.launcher or row.launcher), given, args.nproc)
     return replace(

@@ -18,7 +18,7 @@ from postmortem.cli.replay import order
 from postmortem.errors import ReplayError, UsageError
 from postmortem.library import load
 from postmortem.model.vocabulary import CATEGORIES
-from postmortem.replay import able, documents, kernel, parameters, pick, script, verify
+from postmortem.replay import able, catalogue, documents, kernel, pick, script, verify
 from postmortem.replay.catalogue import BY_ID, JOBS, SCENARIOS
 from postmortem.replay.isolate import CannotIsolate, Place, Wants, place
 from postmortem.replay.plan import planned
@@ -52,12 +52,12 @@ def test_list_is_a_table_for_people_and_objects_for_programs(in_process: Command
 def test_parameters_are_typed_and_in_range_or_refused() -> None:
     for pair in table("replay_command")["wrong_pairs"]:
         with pytest.raises(UsageError) as refused:
-            parameters.read(BY_ID["slow-rank"], [pair])
+            catalogue.read(BY_ID["slow-rank"], [pair])
         assert refused.value.hint, pair
-    assert parameters.read(BY_ID["slow-rank"], ["rank=2", "timeout=7.5", "style=json", "stall=0"]) == {
+    assert catalogue.read(BY_ID["slow-rank"], ["rank=2", "timeout=7.5", "style=json", "stall=0"]) == {
         "rank": 2, "timeout": 7.5, "style": "json", "stall": 0.0,
     }  # fmt: skip
-    assert parameters.read(BY_ID["uneven-batches"], ["at-end=barrier"]) == {"at_end": "barrier"}
+    assert catalogue.read(BY_ID["uneven-batches"], ["at-end=barrier"]) == {"at_end": "barrier"}
 
 
 def test_hint_of_a_report_sets_scenario_and_arguments() -> None:
@@ -92,12 +92,12 @@ HOSTILE = [
 
 
 def test_values_of_a_document_reach_a_job_only_if_typed_and_in_range() -> None:
-    names = [*parameters.COMMON, *parameters.OWN, *parameters.RUNNER, "world_size", "env", "script", "; rm"]
+    names = [*catalogue.COMMON, *catalogue.OWN, *catalogue.RUNNER, "world_size", "env", "script", "; rm"]
     for value in HOSTILE:
         for row in SCENARIOS:
             hint = {"scenario": row.id, "arguments": dict.fromkeys(names, value)}
             made = pick.order(document(replay=hint))
-            known = parameters.taken(row)
+            known = catalogue.taken(row)
             for name, taken in made.arguments.items():
                 assert known[name].read(name, taken) == taken
             assert 1 <= made.nproc <= pick.MOST_RANKS
@@ -269,10 +269,10 @@ def test_rows_use_the_closed_vocabularies_and_ranges() -> None:
         assert set(row.needs) <= {"root", "gpu", "cgroup", "netns", "kernel-log"}, row.id
         assert "root" in row.needs or row.wants == Wants(), "namespaces, mounts and cgroups need root"
         assert not row.pattern or library[row.pattern].category == row.category, row.id
-        known = parameters.taken(row)
+        known = catalogue.taken(row)
         for given in (row.arguments, *(each.arguments for each in row.fallbacks), *row.proves.values()):
             for name, value in given.items():
-                assert name in parameters.LAUNCH or known[name].read(name, value) == value, row.id
+                assert name in catalogue.LAUNCH or known[name].read(name, value) == value, row.id
 
 
 def test_hints_of_the_library_lead_to_scenarios_that_show_the_pattern() -> None:

@@ -99,14 +99,14 @@ def replay(
 
 def listing(as_json: bool) -> str:
     """Return all scenarios: a table for people, objects for programs."""
-    from postmortem.replay import parameters
+    from postmortem.replay import catalogue
     from postmortem.replay.catalogue import SCENARIOS
 
     if as_json:
         keys = ("id", "pattern", "category", "needs", "title", "nproc", "launcher")
         objects = []
         for row in SCENARIOS:
-            meanings = {name: parameter.meaning for name, parameter in parameters.taken(row).items()}
+            meanings = {name: parameter.meaning for name, parameter in catalogue.taken(row).items()}
             own = {"proves": sorted(row.proves), "parameters": meanings}
             objects.append({key: getattr(row, key) for key in keys} | own)
         return json.dumps(objects, indent=1)
@@ -120,7 +120,7 @@ def listing(as_json: bool) -> str:
 
 def order(name: str, pairs: Sequence[str] = (), nproc: int = 0, backend: str = "auto") -> Order:
     """Return the order for a scenario or for the one that fits a report; the user's settings precede the report's."""
-    from postmortem.replay import able, documents, parameters, pick, verify
+    from postmortem.replay import able, catalogue, documents, pick, verify
     from postmortem.replay.catalogue import BY_ID
 
     if name in BY_ID:
@@ -135,7 +135,7 @@ def order(name: str, pairs: Sequence[str] = (), nproc: int = 0, backend: str = "
         raise UsageError(
             f"{name} is neither a scenario nor a report", f"{hint}`postmortem replay --list` names all scenarios"
         )
-    row, given = chosen.scenario, parameters.read(chosen.scenario, pairs)
+    row, given = chosen.scenario, catalogue.read(chosen.scenario, pairs)
     nproc = nproc or chosen.nproc or row.nproc
     if row.launcher.startswith("two-hosts") and nproc % 2:
         raise UsageError(f"--nproc {nproc} cannot be split evenly over two hosts", f"--nproc {nproc + 1}, for example")

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from postmortem.errors import ReplayError
-from postmortem.replay import parameters
+from postmortem.replay import catalogue
 from postmortem.replay.catalogue import BY_ID, SCENARIOS, Scenario, Value
 from postmortem.replay.verify import Expected, Order, promised
 
@@ -96,13 +96,13 @@ def _rank(row: Scenario, rank: Any, nproc: int, notes: list[str]) -> dict[str, V
 def _others(row: Scenario, given: Mapping[str, Any], have: Mapping[str, Value], notes: list[str]) -> dict[str, Value]:
     """Return the other values of the incident that the scenario takes and that suit a short run."""
     found: dict[str, Value] = {}
-    known = parameters.taken(row)
+    known = catalogue.taken(row)
     for name in sorted(given, key=str):
         own = "timeout" if name == "timeout_s" else name
         if own in have or own not in known or own == "rank":
             continue
         value = given[name]
-        value = parameters.fits(row, own, OTHER_WORDS.get(value, value) if isinstance(value, str) else value)
+        value = catalogue.fits(row, own, OTHER_WORDS.get(value, value) if isinstance(value, str) else value)
         if value is not None and (isinstance(value, str) or value <= LIMITS.get(own, value)):
             found[own] = value
         else:

@@ -12,7 +12,7 @@ import ast
 import shlex
 from collections.abc import Iterator
 
-from postmortem.replay import parameters
+from postmortem.replay import catalogue
 from postmortem.replay.catalogue import JOBS, Scenario
 from postmortem.replay.plan import Plan
 
@@ -42,7 +42,7 @@ def source(row: Scenario) -> str:
     imports = {line for node in (*shared_tree.body, *tree.body) for line in _imports(node, used - {"trainer"})}
     start = max(node.end_lineno or 0 for node in shared_tree.body if isinstance(node, ast.Import | ast.ImportFrom))
     # not the common ones: `rank=3` in a line of a traceback would be read as the rank that raised it
-    own = "".join(f", {name}={value!r}" for name, value in row.arguments.items() if name not in parameters.COMMON)
+    own = "".join(f", {name}={value!r}" for name, value in row.arguments.items() if name not in catalogue.COMMON)
     parts = [
         "from __future__ import annotations\n\n" + "\n".join(sorted(imports)),
         "\n".join(shared.splitlines()[start:]).strip(),

@@ -36,8 +36,8 @@ from postmortem.library import load
 from postmortem.library.read import parse as read_pattern
 from postmortem.model import Around, Event, Hit, Sample, Skip, Source
 from postmortem.privacy import Redactor
+from postmortem.replay import catalogue, pick, script, verify
 from postmortem.replay import documents as reports
-from postmortem.replay import parameters, pick, script, verify
 
 SAMPLES = ROOT / "sample_logs"
 DUMPS = ROOT / "tests" / "data" / "flight_recorder"
@@ -160,7 +160,7 @@ def foreign() -> list[bytes]:
     page = (ROOT / "reports" / "examples" / "oom-on-second-host.html").read_bytes()
     out = [page[page.rindex(b'<script type="application/json"') :][:30000]]
     for row in pick.SCENARIOS:
-        arguments = {name: row.arguments.get(name, 3) for name in parameters.taken(row)}
+        arguments = {name: row.arguments.get(name, 3) for name in catalogue.taken(row)}
         replay = {"scenario": row.id, "arguments": {**arguments, "world_size": 8, "rank": 3}}
         verdict = {"pattern": row.pattern, "category": row.category, "culprit": {"ranks": [3]}}
         made = json.dumps({"schema": reports.SCHEMA, "verdict": verdict, "replay": replay}).encode()
