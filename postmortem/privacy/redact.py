@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from postmortem.privacy import assigned, pem, rules
+from postmortem.privacy import assigned, rules
 from postmortem.privacy.assigned import harmless, secret_key
 from postmortem.privacy.learned import LEARNABLE, MARK, SHORTEST, Learned
 from postmortem.privacy.rules import ISSUED, RULES, WORD_START, Needs, Rule, cached_needed, shape
@@ -67,8 +67,8 @@ class Redactor:
         needs = cached_needed(form) if len(text) <= KNOWN_TEXT else rules.needed(form)
         if needs:
             text = self._searched(text, needs)
-        if len(text) >= pem.LONE_LENGTH and pem.may_have_lone(text):
-            text = self._apply("private-key", pem.LONE, text)
+        if len(text) >= rules.LONE_LENGTH and rules.may_have_lone(text):
+            text = self._apply("private-key", rules.KEY_LONE, text)
         return self._learned.replaced(text) if self._learned.marks else text
 
     def _searched(self, text: str, needs: Needs) -> str:
@@ -278,16 +278,16 @@ class Redactor:
         lines = text.split("\n")
         at = 0
         while at < len(lines):
-            line, begin = lines[at], pem.BEGIN.search(lines[at])
-            end = pem.END.search(line, begin.end() if begin else 0)
+            line, begin = lines[at], rules.KEY_BEGIN.search(lines[at])
+            end = rules.KEY_END.search(line, begin.end() if begin else 0)
             if begin and end:  # one line, its line ends written as two characters
                 mark = self._mark("private-key", line[begin.end() : end.start()])
                 lines[at] = line[: begin.end()] + mark + line[end.start() :]
             elif begin:
-                at = self._key(lines, at + 1, pem.body_end(lines, at + 1))
+                at = self._key(lines, at + 1, rules.key_body_end(lines, at + 1))
                 continue
             elif end:
-                self._key(lines, pem.body_start(lines, at), at)
+                self._key(lines, rules.key_body_start(lines, at), at)
             at += 1
         return "\n".join(lines)
 

@@ -193,3 +193,9 @@ def cut_note(document: view.Document) -> str:
         return ""
     parts = ", ".join(f"{EMBEDDED[name][0]} of {text.plural(n, EMBEDDED[name][1])}" for name, n in cut.items())
     return f"The embedded document has {parts}; `postmortem analyze --format json` writes all of them."
+
+
+def card(document: view.Document) -> str:
+    """Return a fragment of HTML. Colors except the edge are those of the notebook, so that it fits light and dark."""
+    outcome = view.known(view.part(document, "verdict").get("outcome"))
+    return environment().get_template("card.html").render(document=document, outcome=outcome).rstrip("\n")
