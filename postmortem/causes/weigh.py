@@ -12,10 +12,10 @@ from math import log2
 from types import MappingProxyType
 from typing import NamedTuple
 
-from postmortem.causes import moments, rows
+from postmortem.causes import rows
 from postmortem.causes.facts import Facts, Known
 from postmortem.causes.rows import Cause, Sign, Symptom
-from postmortem.causes.seen import Seen
+from postmortem.causes.seen import Seen, around, host_of_the_dead, journal_options
 from postmortem.diagnose.wording import capital, ranks_text
 from postmortem.library.titles import inside
 from postmortem.model.contract import causes as contract
@@ -172,8 +172,8 @@ def _fields(seen: Seen, found: verdict.Verdict, known: Facts) -> dict[str, str]:
     job = seen.solution.job or ""
     systems = [name for name in ("slurm", "container") if known.line(name)]
     return {
-        "on": f"on {moments.host_of_the_dead(case, hosts)}{moments.when(event, seen.zone)}",
-        "window": moments.window(event, seen.zone),
+        "on": f"on {host_of_the_dead(case, hosts)}{around(event, seen.zone)}",
+        "window": journal_options(event, seen.zone),
         "host": hosts[0] if hosts else "HOST",
         "pid": str(culprit["pids"][0]) if culprit["pids"] else "PID",
         "rank": str(culprit["ranks"][0]) if culprit["ranks"] else "RANK",

@@ -16,10 +16,10 @@ import shlex
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
-from postmortem.causes import moments, rows
+from postmortem.causes import rows
 from postmortem.causes.facts import Facts
 from postmortem.causes.rows import Sign
-from postmortem.causes.seen import Seen
+from postmortem.causes.seen import Seen, around, host_of_the_dead, journal_options
 from postmortem.diagnose.same import same_host
 from postmortem.diagnose.verdict.unread import NAMED, OUR_OWN, Unread
 from postmortem.diagnose.wording import listed, ranks_text
@@ -119,7 +119,7 @@ def _peers(o: Seen) -> Iterator[Parts]:
     for address in sorted(others, key=lambda a: (-len(complaints[a]), a))[:PEERS]:
         first, n = complaints[address][0], len(complaints[address])
         reports = f"{n} lines report it" if n > 1 else "1 line reports it"
-        window = moments.window(first, o.zone)
+        window = journal_options(first, o.zone)
         yield {"address": address, "reports": reports, "first": first.where, "window": window}
 
 
@@ -127,9 +127,9 @@ def _of_the_dead(o: Seen) -> Iterator[Parts]:
     """The host and the minutes; empty where the time is not known."""
     event = o.root.event if o.root is not None else None
     yield {
-        "host": moments.host_of_the_dead(o.case, o.hosts),
-        "when": moments.when(event, o.zone),
-        "window": moments.window(event, o.zone),
+        "host": host_of_the_dead(o.case, o.hosts),
+        "when": around(event, o.zone),
+        "window": journal_options(event, o.zone),
         "kernel_journal": shown(KERNEL_JOURNAL),
         "kernel_dmesg": shown(KERNEL_DMESG),
     }

@@ -164,7 +164,7 @@ def _of_table(e: Event, solution: Solution) -> Iterator[tuple[Use, int | None]]:
         yield (f"{name} (pid {pid})", resident * page, None), None
 
 
-# ── the pace of each rank ────────────────────────────────────────────────────────────────────────────────────────────
+# ── the pace of each rank ───────────────────────────────────────────────────────────────────────────────────
 
 # In synchronous training every rank waits for the slowest one, so that all print the same time of a whole step: only a
 # time of the own work of a rank (forward, data) shows who is slow, or ranks that do not wait for each other.
