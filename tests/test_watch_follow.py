@@ -13,7 +13,7 @@ from postmortem.errors import PathMissing
 from postmortem.library import load
 from postmortem.live.collect import here
 from postmortem.live.collect.rank_search import Rank
-from postmortem.live.watch import board, follow, local_ranks, phases
+from postmortem.live.watch import board, follow, local_ranks, rhythm
 from postmortem.live.watch.board import Board
 from postmortem.live.watch.follow import Follower
 from postmortem.live.watch.rhythm import Rhythm, Settings
@@ -137,7 +137,7 @@ def test_a_new_step_or_a_new_kind_of_line_is_progress_and_repetitions_are_not(em
 def test_phases_of_a_run_and_its_masked_secrets(empty: Logs) -> None:
     empty.prints("logging in with WANDB_API_KEY=5f2b9c0d1e8a7f6b5c4d3e2f1a0b9c8d7e6f5a4b")
     assert "5f2b9c0d" not in empty.board.rows["rank 0"].line
-    assert empty.board.phase() == phases.START
+    assert empty.board.phase() == rhythm.START
     empty.prints("epoch 0 step 1 loss 0.5")
     assert empty.board.phase() == ""
     empty.prints("Training finished.")

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from conftest import table
 from postmortem import analyze
 from postmortem.live.collect.rank_search import Rank
-from postmortem.live.watch import activity, hang_folder, phases
+from postmortem.live.watch import activity, hang_folder
 from postmortem.live.watch.activity import Snapshot
 from postmortem.live.watch.hang_folder import Hang
-from postmortem.live.watch.rhythm import Activity, Judge, Rhythm, Settings
+from postmortem.live.watch.rhythm import START, Activity, Judge, Rhythm, Settings, phase_of_frames, phase_of_line
 
 WORKS, SPINS = Activity("works"), Activity("spins", strong=False)
 
@@ -37,12 +37,12 @@ def simulate(
     judge: Judge[int] = Judge(
         rhythm, lambda: 0, lambda *_: found(clock[0]) if callable(found) else found, lambda _: stack
     )
-    judge.begin(0.0, "" if begun else phases.START)
+    judge.begin(0.0, "" if begun else START)
     rhythm.begun = begun
     for now in range(1, until):
         clock[0] = now
         rhythm.begun = rhythm.begun or now in steps
-        states.add(judge.tick(float(now), now in steps, phase if rhythm.begun else phases.START))
+        states.add(judge.tick(float(now), now in steps, phase if rhythm.begun else START))
         if judge.state == "still" and first is None:
             first = now
     return first, states, rhythm
@@ -102,12 +102,12 @@ def test_a_dead_run_is_called_still_in_the_end(gaps: list[int], phase: str) -> N
 
 def test_the_phase_that_a_line_or_a_stack_names() -> None:
     for line, phase in table("watch_rhythm")["phases"].items():
-        assert phases.of_line(line) == phase
+        assert phase_of_line(line) == phase
     main = ("train.py", 90, "main")
-    assert phases.of_frames([("torch/_inductor/codecache.py", 12, "load"), main]) == "compile"
-    assert phases.of_frames([("train.py", 12, "Trainer.evaluate"), main]) == "evaluation"
-    assert phases.of_frames([("train.py", 12, "save_checkpoint"), main]) == "checkpoint"
-    assert phases.of_frames([("train.py", 12, "load_batch"), main]) == ""
+    assert phase_of_frames([("torch/_inductor/codecache.py", 12, "load"), main]) == "compile"
+    assert phase_of_frames([("train.py", 12, "Trainer.evaluate"), main]) == "evaluation"
+    assert phase_of_frames([("train.py", 12, "save_checkpoint"), main]) == "checkpoint"
+    assert phase_of_frames([("train.py", 12, "load_batch"), main]) == ""
 
 
 FRAMES = {

@@ -169,7 +169,7 @@ def _create(target: Path) -> Archive:
     return Archive(fd, form, str(target))
 
 
-# ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the table ───────────────────────────────────────────────────────────────────────────────────────────────
 
 REASON = 100  # characters
 ALONE = 4  # rows of one item that get a line each

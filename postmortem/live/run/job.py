@@ -27,7 +27,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from postmortem.live import proc
-from postmortem.live.run import dumps, processes
+from postmortem.live.run import processes
 from postmortem.live.run.journal import Journal, print_line
 from postmortem.live.run.kernel_state import Memory
 from postmortem.live.run.rank_logs import RankLogs
@@ -138,7 +138,7 @@ class Job:
         if not self.tracker.asked_to_stop:
             quiet = self.quiet.report(now)
             why = f"{name_of(number)} came{'; ' if quiet else ''}{quiet}"
-            dumps.request(self.tracker.ranks(), why, self.journal)
+            processes.request_stacks(self.tracker.ranks(), why, self.journal)
         self.tracker.asked_to_stop = True
         self._undecided.append((now, number, sender))
 

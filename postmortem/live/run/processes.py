@@ -7,13 +7,18 @@ nothing here raises.
 from __future__ import annotations
 
 import fcntl
+import os
 import struct
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from postmortem.live import proc
+from postmortem.live.hooks.postmortem_hook import HIGH, SIGNAL, STACKS
+from postmortem.live.run.journal import Journal, stamp
 
 MOST_PROCESSES = 4096  # processes of one job
 PARENT = b"POSTMORTEM_HOOK_PID"  # a rank with our hook gives it to what it starts
@@ -124,3 +129,40 @@ def cgroup(pid: int | str = "self") -> tuple[str, str]:
         if not controllers:
             unified = path
     return "2", unified
+
+
+# ── stack dumps ─────────────────────────────────────────────────────────────────────────────────────────────
+
+# A rank writes its stacks itself, in microseconds, into a file that the hook opened at its start. A process without
+# such a file is sent no signal: another handler, or none, would get it. The kernel reports that a rank is stopped.
+
+NEAR = 8  # descriptors from each of HIGH on among which the file is
+
+
+def request_stacks(ranks: Sequence[Process], why: str, journal: Journal) -> None:
+    """Request the stacks of all of them, then note which are stopped. Never raises."""
+    stopped = [rank for rank in ranks if proc.state(rank.pid) == "T"]
+    for rank in ranks:
+        path = stack_file(rank.pid) if rank not in stopped else None
+        if path and catches(rank.pid, SIGNAL):
+            head = f"{stamp(time.time())} {journal.host} rank {rank.rank} (pid {rank.pid}) dumps its stacks: {why}\n"
+            with suppress(OSError):  # it may end meanwhile
+                file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+                try:
+                    os.write(file, head.encode("utf-8", "backslashreplace"))
+                finally:
+                    os.close(file)
+                os.kill(rank.pid, SIGNAL)
+    for rank in stopped:
+        facts = {"pid": rank.pid, "local_rank": rank.local_rank}
+        journal.write("stopped", f"rank {rank.rank} (pid {rank.pid}) is stopped (state T): {why}", facts)
+
+
+def stack_file(pid: int) -> Path | None:
+    """Return the file that the hook of a rank has opened for its stacks."""
+    for number in (lowest + more for lowest in HIGH for more in range(NEAR)):
+        with suppress(OSError):
+            path = Path(f"/proc/{pid}/fd/{number}").readlink()
+            if path.name.endswith(STACKS):
+                return path
+    return None

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from postmortem.live import proc
-from postmortem.live.run import dumps, processes
+from postmortem.live.run import processes
 from postmortem.live.run.journal import Journal
 from postmortem.live.run.kernel_state import Memory
 from postmortem.live.run.processes import Process
@@ -135,7 +135,7 @@ class Tracker:
         code = os.waitstatus_to_exitcode(status)
         end = describe(code)
         if is_rank and (code > 0 or code == -signal.SIGABRT) and self._is_first(process):
-            dumps.request(self.ranks(), f"{subject} {end}", self._journal)
+            processes.request_stacks(self.ranks(), f"{subject} {end}", self._journal)
         facts |= {"signal": name_of(-code), "core": os.WCOREDUMP(status)} if code < 0 else {"code": code}
         if pid in self.killed:
             facts["by"] = "postmortem run"

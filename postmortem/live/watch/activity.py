@@ -18,7 +18,7 @@ from postmortem.library import Library
 from postmortem.live import proc
 from postmortem.live.collect import here
 from postmortem.live.collect.rank_search import Rank
-from postmortem.live.watch import phases
+from postmortem.live.watch import rhythm
 from postmortem.live.watch.rhythm import Activity
 from postmortem.model import Source
 
@@ -90,7 +90,7 @@ def _numbers(path: str) -> dict[str, int]:
 
 def phase(seen: Look) -> str:
     """Return the phase of any rank's code."""
-    return next((name for s in seen.values() if (name := phases.of_frames(s.frames))), "")
+    return next((name for s in seen.values() if (name := rhythm.phase_of_frames(s.frames))), "")
 
 
 def compare(before: Look, after: Look, seconds: float) -> Activity | None:

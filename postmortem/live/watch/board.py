@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from postmortem import reading
 from postmortem.formats import envelope
 from postmortem.library import Library
-from postmortem.live.watch import phases
 from postmortem.live.watch.follow import Piece
-from postmortem.live.watch.rhythm import Rhythm
+from postmortem.live.watch.rhythm import START, Rhythm, phase_of_line
 from postmortem.model import Event
 from postmortem.privacy import Redactor
 
@@ -126,7 +125,7 @@ class Board:
 
     def _take_line(self, row: Row, e: Event, now: float) -> bool:
         text = self._redactor.text((e.text.rsplit("\r", 1)[-1] or e.text)[:LIMIT])
-        row.line, row.line_at, row.phase = text, now, phases.of_line(text)
+        row.line, row.line_at, row.phase = text, now, phase_of_line(text)
         if not self.steps:
             return True
         shape = _NUMBERS.sub("N", text)
@@ -159,20 +158,20 @@ class Board:
             return END
         latest = max(times.values(), default=0.0)
         named = [phase for name, at in times.items() if (phase := self.rows[name].phase) and at >= latest - 60.0]
-        return named[-1] if named else ("" if self.steps else phases.START)
+        return named[-1] if named else ("" if self.steps else START)
 
 
 def learn(rhythm: Rhythm, piece: Piece) -> None:
     """Learn the rhythm of existing lines from their timestamps."""
     texts = list(_texts(piece.head or piece.text))[:200]
-    style, before, phase = envelope.learn(texts), None, phases.START
+    style, before, phase = envelope.learn(texts), None, START
     for text in list(_texts(piece.text))[-HISTORY:]:
         found = envelope.peel(text, style)
         if found.stamp is None:
             continue
         if before is not None and 0.0 <= found.stamp.time - before < LONG:
             rhythm.learn(found.stamp.time - before, phase)
-        before, phase = found.stamp.time, phases.of_line(text)
+        before, phase = found.stamp.time, phase_of_line(text)
 
 
 def _texts(data: bytes) -> Iterator[str]:

@@ -24,8 +24,8 @@ from postmortem.live.collect.rank_search import Rank
 from postmortem.live.collect.subprocesses import forked
 from postmortem.live.hooks.postmortem_hook import SIGNAL
 from postmortem.live.run import processes
-from postmortem.live.run.dumps import stack_file
 from postmortem.live.run.journal import JOURNAL, Journal
+from postmortem.live.run.processes import stack_file
 from postmortem.live.run.wrapper import own_command
 from postmortem.system.process import load_pandas
 

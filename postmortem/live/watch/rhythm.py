@@ -8,14 +8,16 @@ Pure: the caller provides the time, whether anything moved, and a look at the pr
 
 from __future__ import annotations
 
+import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from postmortem.live.watch import phases
+from postmortem.system import forms
 
 S = TypeVar("S")
+START = "start"  # before the first step
 GAPS = 256  # latest ones, which determine the usual one
 NAMED = 5.0  # factor of the patience in a phase that may be silent, and before the first step
 LONGER = 1.5  # factor of the longest earlier quiet
@@ -77,8 +79,8 @@ class Judge(Generic[S]):
     last: float = 0.0  # time of the last progress
     state: str = "moving"
     activity: Activity | None = None
-    phase: str = phases.START
-    _phase_before: str = phases.START
+    phase: str = START
+    _phase_before: str = START
     _seen: tuple[float, S] | None = None
     _active_at: float = float("-inf")
     _pause: float = 0.0
@@ -137,3 +139,36 @@ class Judge(Generic[S]):
         self._seen = (now, seen)
         if not self.phase and (phase := self.phase_of(seen)):
             self.phase = self._phase_before = phase
+
+
+# ── phases of a job that may print nothing for long (see phases.yaml) ───────────────────────────────────────
+
+PHASE_LIMIT = 300  # characters of a line
+_PHASES = forms.regexes("live/watch/phases")
+
+
+def _of_kind(kind: str) -> dict[str, re.Pattern[str]]:
+    return {name.removeprefix(kind): regex for name, regex in _PHASES.items() if name.startswith(kind)}
+
+
+_LINES, _FILES, _FUNCTIONS = _of_kind("line-"), _of_kind("file-"), _of_kind("function-")
+
+
+def phase_of_line(line: str) -> str:
+    """Return the phase that a line announces; empty if it announces none, or the end of one."""
+    text = line[-PHASE_LIMIT:] if "\r" in line else line[:PHASE_LIMIT]
+    if _PHASES["over"].search(text):
+        return ""
+    return next((name for name, regex in _LINES.items() if regex.search(text)), "")
+
+
+def phase_of_frames(frames: Iterable[tuple[str, int, str]]) -> str:
+    """Return the phase of a stack."""
+    rows = list(frames)
+    for name, regex in _FILES.items():
+        if any(regex.search(file.replace("\\", "/")) for file, _, _ in rows):
+            return name
+    for name, regex in _FUNCTIONS.items():
+        if any(regex.match(function.rsplit(".", 1)[-1]) for _, _, function in rows):
+            return name
+    return ""
