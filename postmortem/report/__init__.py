@@ -27,12 +27,10 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "brief": ("render_brief",),
-    "ci": ("render_github", "render_junit"),
-    "exports": ("render_csv", "render_ndjson", "render_parquet", "render_trace"),
-    "html": ("render_html",),
+    "exports": ("render_csv", "render_github", "render_junit", "render_ndjson", "render_parquet", "render_trace"),
+    "html": ("card", "render_html"),
     "json": ("render_json",),
     "markdown": ("render_markdown",),
-    "notebook": ("card",),
     "terminal": ("render_terminal", "render_verbose"),
 }
 
