@@ -5,10 +5,10 @@ A row of `input/kinds.yaml` recognizes a kind by its first bytes, a head, or a n
     def parse(source: Source, content: bytes) -> Iterator[Event]
 
 What a document states becomes an event of a kind that the diagnosis knows (`crash`, `stack`, `exit`, `process`, ...),
-or a `fact` (see `facts`), which patterns with `on: fact` read. Where patterns read the lines themselves, `PLACED` adds
-to their events what other lines of the document state. A document that cannot be read is an event `unreadable`; a
-reader never raises on content. Binary formats are read in parts. A document shows a failure or a state, and never that
-a job went well.
+or a `fact` (see `formats.excerpt.fact`), which patterns with `on: fact` read. Where patterns read the lines
+themselves, `PLACED` adds to their events what other lines of the document state. A document that cannot be read is an
+event `unreadable`; a reader never raises on content. Binary formats are read in parts. A document shows a failure or a
+state, and never that a job went well.
 """
 
 from __future__ import annotations

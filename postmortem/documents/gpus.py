@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from postmortem.documents import outline
-from postmortem.documents.facts import fact
+from postmortem.formats.excerpt import fact
 from postmortem.model import Event, Source
 from postmortem.model.details import Details
 from postmortem.system import forms

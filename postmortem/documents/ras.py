@@ -18,9 +18,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from postmortem.documents import outline
-from postmortem.documents.facts import fact
 from postmortem.formats import times
-from postmortem.formats.excerpt import document_event
+from postmortem.formats.excerpt import document_event, fact
 from postmortem.model import Event, Source, Stamp
 from postmortem.model.details import Details
 from postmortem.model.digits import number, whole

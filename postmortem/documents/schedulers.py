@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from postmortem.documents import outline
-from postmortem.documents.facts import fact
 from postmortem.formats import times
+from postmortem.formats.excerpt import fact
 from postmortem.model import Event, Source, Stamp
 from postmortem.model.details import Details
 from postmortem.system import forms

@@ -280,3 +280,20 @@ def timed(event: Event, stamp: Stamp | None) -> Event:
     if stamp is None:
         return event
     return event._replace(time=stamp.time, clock=stamp.clock, sigma=stamp.sigma, raw_time=stamp.raw)
+
+
+def fact(
+    source: Source,
+    lines: list[str],
+    at: int,
+    signature: str,
+    *,
+    pid: int | None = None,
+    stamp: Stamp | None = None,
+    fields: Details | None = None,
+    **who: Any,
+) -> Event:
+    """A statement of a document, with the evidence on line `at` (from 0). `signature` has the same words for all
+    formats of a kind; `who`: rank, host, gpu, run, attempt, as far as the document itself names them."""
+    event = document_event(source, "fact", lines, at, {**(fields or {}), "signature": signature}, pid)
+    return timed(event._replace(**who), stamp)

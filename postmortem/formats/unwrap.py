@@ -179,7 +179,7 @@ def _json(text: str, lines: list[str]) -> Framer | None:
     return framing.export if text.lstrip()[:1] in ("{", "[") and framing.is_export(text) else None
 
 
-# ── colors without their escape byte, and a margin of the whole log ──────────────────────────────────────────────────
+# ── colors without their escape byte, and a margin of the whole log ─────────────────────────────────────────
 
 Undo = Callable[[str], str]
 FEW = 3  # lines that show a margin
