@@ -21,7 +21,7 @@ from conftest import ROOT, SAMPLES, solved
 from postmortem import Incident, Options, analyze, report
 from postmortem.cli.analyze import OUTCOME_CODES
 from postmortem.cli.app import run
-from postmortem.cli.schema import Document
+from postmortem.cli.texts import Document
 from postmortem.fleet.diff.comparison import compare
 from postmortem.fleet.history import filing, resolved, rows
 from postmortem.fleet.history.store import opened

@@ -21,7 +21,6 @@ OUTCOME_CODES = {"incident": 10, "undetermined": 11, "recovered": 12, "healthy":
 STRICT_CODE = 4
 CI, FLEET = "For CI", "Notify and history"
 
-app = typer.Typer(add_completion=False)
 _input, _output, _ci, _fleet = (partial(typer.Option, rich_help_panel=panel) for panel in (INPUT, OUTPUT, CI, FLEET))
 Paths = Annotated[
     list[str], typer.Argument(metavar="PATH...", help="Folders, files, archives, globs; - for standard input.")
@@ -70,7 +69,6 @@ Open = Annotated[bool, _output("--open", help="Open the HTML report in a browser
 Verbose = Annotated[bool, _output("--verbose", "-v", help="Explain the verdict.")]
 
 
-@app.command()
 def analyze(
     paths: Paths,
     out: Out = None,

@@ -2,7 +2,8 @@
 
 run(["analyze", "logs/", "--format", "json", "--output", "-"]) -> 0
 
-Each command is a module of this folder with a Typer `app`, imported when the command is used.
+Each command is a function of the same name in a module of this folder, a group a Typer `app`; the module is imported
+when the command is used.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from postmortem.cli import overview
 from postmortem.errors import PostmortemError, ours, refusal
 from postmortem.system import output, process
 
+TEXTS = ("explain", "schema", "completion")
+CONTEXT = {"run": {"allow_interspersed_args": False}}  # its arguments are another program's
 # Base class of all errors in arguments, which Typer does not export.
 ArgumentError: type[Any] = typer.BadParameter.__mro__[1]
 
@@ -37,8 +40,12 @@ class LazyGroup(TyperGroup):
         if cmd_name not in self.commands:
             return None
         if self.commands[cmd_name] is None:
-            module = import_module(f"postmortem.cli.{cmd_name}")
-            self.add_command(get_command(module.app), cmd_name)
+            module = import_module(f"postmortem.cli.{'texts' if cmd_name in TEXTS else cmd_name}")
+            made = getattr(module, "app", None)  # of a group
+            if made is None:
+                made = typer.Typer(add_completion=False)
+                made.command(context_settings=CONTEXT.get(cmd_name))(getattr(module, cmd_name))
+            self.add_command(get_command(made), cmd_name)
         return self.commands[cmd_name]  # type: ignore[return-value]
 
 

@@ -12,10 +12,7 @@ from postmortem.cli import writing
 from postmortem.cli.options import Quiet
 from postmortem.errors import PathMissing, UsageError
 
-app = typer.Typer(add_completion=False)
 
-
-@app.command()
 def attach(
     report: Annotated[Path, typer.Argument(metavar="REPORT", help="HTML report of `postmortem analyze`.")],
     ticket: Annotated[

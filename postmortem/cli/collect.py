@@ -12,15 +12,12 @@ from postmortem.errors import UsageError
 from postmortem.system import output
 from postmortem.system.arguments import moment
 
-app = typer.Typer(add_completion=False)
-
 
 def _of_hosts(*names: str, **more: Any) -> Any:
     """Return an option in the panel for several hosts."""
     return typer.Option(*names, rich_help_panel="Several hosts", **more)
 
 
-@app.command()
 def collect(
     out: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Archive: .tar.zst, .tar.gz or .tar.")

@@ -16,10 +16,8 @@ from postmortem.system import output
 DIFFERENT = 13  # exit code of --exit-code for runs that differ
 
 Form = StrEnum("Form", "terminal md html json")
-app = typer.Typer(add_completion=False)
 
 
-@app.command()
 def diff(
     a: Annotated[
         str, typer.Argument(metavar="A", help="The good run: logs, an archive, or a document or report of analyze.")

@@ -11,10 +11,7 @@ import typer
 from postmortem.cli.options import History, PatternFolders
 from postmortem.errors import UsageError
 
-app = typer.Typer(add_completion=False)
 
-
-@app.command()
 def mcp(
     roots: Annotated[
         list[Path] | None,

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 NEEDS = {"netns": "two hosts", "gpu": "GPU", "kernel-log": "kernel log"}
 Backend = StrEnum("Backend", "auto nccl gloo")
-app = typer.Typer(add_completion=False)
 
 
 def complete_scenario(incomplete: str) -> list[str]:
@@ -36,7 +35,6 @@ def complete_scenario(incomplete: str) -> list[str]:
     return [row.id for row in SCENARIOS if row.id.startswith(incomplete)]
 
 
-@app.command()
 def replay(
     name: Annotated[
         str | None,

@@ -12,10 +12,8 @@ from postmortem.cli.options import History
 from postmortem.live.run.switches import SWITCHES
 
 Keep = StrEnum("Keep", "failed always")
-app = typer.Typer(add_completion=False)
 
 
-@app.command(context_settings={"allow_interspersed_args": False})
 def run(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="Command to run, with its arguments.")],
     folder: Annotated[Path, typer.Option(metavar="DIR", help="Folder with one subfolder per run.")] = Path(

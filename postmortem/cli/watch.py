@@ -11,10 +11,8 @@ import typer
 from postmortem.cli.options import JOB_HELP
 
 Form = StrEnum("Form", "text json")
-app = typer.Typer(add_completion=False)
 
 
-@app.command()
 def watch(
     paths: Annotated[list[str], typer.Argument(metavar="LOGS|RUN...", help="Logs of the job, or the folder of `run`.")],
     once: Annotated[bool, typer.Option("--once", help="Print the state once and exit.")] = False,
