@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from postmortem.input.streams import Readable
 from postmortem.model import Around, Sample, Scanned, Skip, Source
 from postmortem.scan.cleaning import WHOLE, WINDOW, clean, has_escapes
-from postmortem.scan.confirm import Confirm, Found
 from postmortem.scan.engine import NUMBER, SHIFT, Engine
 from postmortem.scan.hits import (
     Block,
+    Confirm,
+    Found,
     Row,
     Tallies,
     end_after,

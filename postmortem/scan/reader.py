@@ -83,7 +83,6 @@ class LineCounter:
         return int(np.count_nonzero(np.frombuffer(data, np.uint8, size, start) == 10))
 
     def numpy(self) -> Any:
-        """Return the module."""
         self._numpy = self._numpy or import_module("numpy")
         return self._numpy
 
