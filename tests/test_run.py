@@ -21,7 +21,7 @@ from gathered import tool
 from run_jobs import alive, environment, journal, messages, run, run_folder, start, wait_for, wrapped
 
 from postmortem.live.run import journal as journal_of_run
-from postmortem.live.run import rank_logs, stream_log, switches
+from postmortem.live.run import rank_logs, switches, tee
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="`postmortem run` is for Linux")
 STAMPED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z ")
@@ -263,8 +263,8 @@ def test_the_end_of_a_rank_is_known_even_if_another_parent_reaps_it(tmp_path: Pa
 
 
 def test_the_beginning_and_the_end_of_a_long_output_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_log, "PART", 2000)
-    log = stream_log.StreamLog(tmp_path, "stdout")
+    monkeypatch.setattr(tee, "PART", 2000)
+    log = tee.StreamLog(tmp_path, "stdout")
     for number in range(1000):
         log.save(b"line %d\n" % number)
     kept = [(tmp_path / f"stdout.log{suffix}").read_text().splitlines() for suffix in (".2", ".1", "")]
@@ -277,11 +277,11 @@ def test_the_beginning_and_the_end_of_a_long_output_are_kept(tmp_path: Path, mon
 def test_nothing_is_kept_while_the_disk_has_little_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(stream_log, "LOOK_S", 0)
-    log = stream_log.StreamLog(tmp_path, "stdout")
+    monkeypatch.setattr(tee, "LOOK_S", 0)
+    log = tee.StreamLog(tmp_path, "stdout")
     for share, piece in ((20, b"one\ntw"), (1, b"o\nthree\n"), (1, b"four\n"), (20, b"five\n")):
         monkeypatch.setattr(journal_of_run, "SHARE", share)
-        monkeypatch.setattr(stream_log, "RESERVE", 1 << (60 if share == 1 else 12))
+        monkeypatch.setattr(tee, "RESERVE", 1 << (60 if share == 1 else 12))
         log.save(piece)
     text = (tmp_path / "stdout.log").read_text()
     assert STAMPED.sub("", text) == "one\ntw\nfive\n" and text.count("Z ") == 3

@@ -13,7 +13,7 @@ from postmortem.errors import PathMissing
 from postmortem.library import load
 from postmortem.live.collect import here
 from postmortem.live.collect.rank_search import Rank
-from postmortem.live.watch import board, follow, local_ranks, rhythm
+from postmortem.live.watch import activity, board, follow, rhythm
 from postmortem.live.watch.board import Board
 from postmortem.live.watch.follow import Follower
 from postmortem.live.watch.rhythm import Rhythm, Settings
@@ -163,7 +163,7 @@ def test_ranks_of_another_job_on_this_host_are_not_those_of_the_logs(
     rank = Rank(0, 4711, 1, 0, "S", 100.0, "RANK", "run-1")
     monkeypatch.setattr(here, "live", lambda _: ([rank], None))
     path = str(empty.folder / output) if output.endswith(".log") else output
-    monkeypatch.setattr(local_ranks, "outputs", lambda _: {path})
-    local = local_ranks.LocalRanks()
+    monkeypatch.setattr(activity, "outputs", lambda _: {path})
+    local = activity.LocalRanks()
     local.look([str(empty.log)], (), 0.0, soon=True)
     assert bool(local.found) == expected

@@ -95,7 +95,6 @@ def stacks_and_processes(found: Sequence[Rank]) -> Iterator[tuple[Row, bytes]]:
 
 
 def stacks(pids: Iterable[int]) -> dict[int, bytes]:
-    """Return the stack of each process that has one."""
     tasks = [_filled(items.STACK, str(pid), PID=str(pid)) for pid in pids]
     return {int(row["file"]): data for row, data in _taken_soon(tasks) if row["file"]}
 

@@ -30,8 +30,6 @@ CHILDREN = 4  # workers per rank
 
 @dataclass(frozen=True)
 class Rank:
-    """The process of one rank."""
-
     number: int
     pid: int
     parent: int

@@ -110,7 +110,6 @@ class Job:
         return self.code
 
     def _handle_event(self, timeout: float) -> None:
-        """Handle one event, or none in that time."""
         if self._undecided:
             timeout = min(timeout, max(0.0, self._undecided[0][0] + TO_ALL_S - time.monotonic()))
         messages = self._tee.descriptors()

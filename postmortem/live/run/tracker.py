@@ -199,7 +199,6 @@ class Tracker:
         return f"core_pattern is `{pattern}`{where}"
 
     def ranks(self) -> list[Process]:
-        """Return the ranks that have not ended."""
         return [p for p in self.known.values() if p.rank is not None]
 
     def counted(self) -> dict[str, int]:

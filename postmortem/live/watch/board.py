@@ -54,8 +54,6 @@ class Row:
 
 @dataclass
 class Board:
-    """All rows."""
-
     library: Library
     rows: dict[str, Row] = field(default_factory=dict)
     owners: dict[str, int] = field(default_factory=dict)  # file -> the only rank that writes into it
