@@ -11,7 +11,7 @@ import pytest
 
 from conftest import ROOT, SAMPLES, solved, table
 from postmortem import library
-from postmortem.fleet.history.pseudonyms import Keyed, hidden
+from postmortem.fleet.history.filing import Keyed, hidden
 from postmortem.fleet.history.rows import row
 from postmortem.model.fingerprint import fingerprint, frame, normalised, program
 

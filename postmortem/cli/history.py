@@ -66,16 +66,11 @@ def add(
     ],
     history: History = None,
     anonymise: Annotated[
-        bool,
-        typer.Option(
-            "--anonymize",
-            help="Store pseudonyms for names, the same ones in every incident.",
-        ),
+        bool, typer.Option("--anonymize", help="Store pseudonyms for names, the same ones in every incident.")
     ] = False,
 ) -> None:
     """Store incidents that were analyzed before, and runs that ended well. Known ones are not added again."""
-    from postmortem.fleet.history.filing import warn_of_network
-    from postmortem.fleet.history.pseudonyms import Keyed, key
+    from postmortem.fleet.history.filing import Keyed, key, warn_of_network
 
     at = place(_named(history))
     warn_of_network(at)
@@ -119,7 +114,7 @@ def _documents(paths: Iterable[str]) -> Iterator[Path]:
 def _add(store: Store, path: Path, names: Any) -> bool:
     """File a document or a journal; True if it is new. Raise PostmortemError if it is neither."""
     from postmortem.fleet.history import filing
-    from postmortem.fleet.history.pseudonyms import hidden
+    from postmortem.fleet.history.filing import hidden
     from postmortem.replay import documents
 
     if path.name == JOURNAL:

@@ -31,7 +31,6 @@ Pair = tuple[str | None, str | None]
 
 
 def differences(a: Run, b: Run) -> list[Differs]:
-    """Return all rows."""
     rows = [
         *_verdict(a, b),
         *_unequal("version", a.versions, b.versions),

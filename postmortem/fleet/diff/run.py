@@ -140,7 +140,6 @@ def _of_logs(path: str, options: Options) -> Run:
 
 
 def _versions(document: Mapping[str, Any], printed: Named) -> Named:
-    """Return the printed versions, and those of the document."""
     job = document.get("job") or {}
     known: dict[str, Values] = {name: {str(job[name]): {None}} for name in ("torch", "nccl") if job.get(name)}
     return {**known, **printed}

@@ -5,13 +5,21 @@ An error of the store prints a warning and takes a few seconds at most; the verd
 `postmortem run` files a run that ended well, the hours of its hosts, from its journal. The logs are not read: the run
 is healthy by its exit code, or recovered if ranks were restarted. The tasks of one Slurm step share a row, to which
 each adds its host; each host of another launcher has its own row, since nothing proves that they are one job.
+
+A store without names has pseudonyms, made of the name and a key (`gpu-017` -> `host-8213377046`): a host has the same
+one in every incident, and names cannot be tried without the key, which is beside the SQLite file (`fleet.db.key`) or
+where POSTMORTEM_HISTORY_KEY points.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
+import os
+import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +27,8 @@ from typing import Any
 from postmortem.errors import HistoryError, UsageError, ours
 from postmortem.fleet.history.place import Place, place
 from postmortem.fleet.history.rows import Involved, Row, clean, count, hours, moment, row
-from postmortem.privacy.anonymize import Anonymizer
+from postmortem.model.fingerprint import marked
+from postmortem.privacy.anonymize import Anonymizer, learn
 from postmortem.report import view
 from postmortem.report.text import line
 from postmortem.system import output
@@ -70,8 +79,6 @@ def _filed(
     warn_of_network(at)
     target, logs, real = str(report.absolute()) if report else "", " ".join(paths), dict[str, str]()
     if hide:
-        from postmortem.fleet.history.pseudonyms import Keyed, hidden, key
-
         names = Keyed(key(at))
         own = row(hidden(document, names), names.path(target), " ".join(map(names.path, logs.split())))
         real = {names.text(host): host for host in document["verdict"]["culprit"]["hosts"]}
@@ -156,3 +163,63 @@ def _record(line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+# ── pseudonyms ──────────────────────────────────────────────────────────────────────────────────────────────
+
+VARIABLE = "POSTMORTEM_HISTORY_KEY"
+DIGITS = 10  # two of 10,000 hosts share a pseudonym in one fleet of 200
+
+
+class Keyed(Anonymizer):
+    """Pseudonyms that are the same in all incidents."""
+
+    def __init__(self, key: bytes) -> None:
+        super().__init__()
+        self._key = key
+
+    def _name(self, kind: str, key: str) -> str:
+        digest = hmac.digest(self._key, f"{kind}:{key}".encode("utf-8", "backslashreplace"), "sha256")
+        return self._names.setdefault((kind, key), f"{kind}-{int.from_bytes(digest) % 10**DIGITS:0{DIGITS}d}")
+
+
+def key(at: Place) -> bytes:
+    """Return the key of the store. Create a missing one, readable for its owner and group."""
+    named, hint = os.environ.get(VARIABLE), f"name another: {VARIABLE}=FILE"
+    if not named and at.file is None:
+        raise HistoryError(
+            "--anonymize needs a key for a history in PostgreSQL", f"name a file of yours: {VARIABLE}=FILE"
+        )
+    path = Path(named) if named else Path(f"{at.file}.key")
+    try:
+        if not path.exists():
+            _create(path)
+        found = path.read_bytes().strip()
+    except OSError as error:
+        raise HistoryError(f"the key {path} cannot be read: {error.strerror}", hint) from None
+    if len(found) < 32:
+        raise HistoryError(f"the key {path} is too short", f"remove it, or {hint}")
+    return found
+
+
+def _create(path: Path) -> None:
+    """Write a new key as a whole; the first of several concurrent writers wins."""
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    beside.touch(0o640, exist_ok=False)
+    beside.write_text(secrets.token_hex(32) + "\n")
+    try:
+        with suppress(FileExistsError):
+            os.link(beside, path)
+    finally:
+        beside.unlink()
+
+
+def hidden(document: Any, names: Anonymizer) -> Any:
+    """Return the document with pseudonyms. Its own fields suffice, since the store has no lines of logs."""
+    learn(document, names)
+    cleaned = names.document(document)
+    cause, _, mark = str(document.get("fingerprint") or "").partition("-")
+    if mark:  # the hash of a host name can be reversed by trying all names
+        culprit = cleaned["verdict"]["culprit"]
+        cleaned["fingerprint"] = marked(cause, [*culprit["hosts"], *culprit["gpus"]])
+    return cleaned

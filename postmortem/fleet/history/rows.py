@@ -79,7 +79,6 @@ class Row:
 
 
 def row(document: Document, report: str = "", logs: str = "") -> Row:
-    """Return the row of a document."""
     verdict, job, tool = (view.part(document, name) for name in ("verdict", "job", "tool"))
     outcome = view.known(verdict.get("outcome"))
     attempts = view.rows(document.get("attempts"))
