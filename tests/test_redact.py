@@ -31,8 +31,7 @@ from postmortem import report
 from postmortem.analyze import Options, analyze
 from postmortem.privacy import Redactor, cut, window
 from postmortem.privacy.anonymize import Anonymizer, anonymized
-from postmortem.privacy.learned import FEW, Learned
-from postmortem.privacy.redact import MARK
+from postmortem.privacy.redact import FEW, MARK, Learned
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from planted import AFTER, KINDS, MANY_LINES, Plant, leaked, plants

@@ -109,7 +109,7 @@ def needed(shape: bytes) -> Needs | None:
 cached_needed = lru_cache(maxsize=8192)(needed)
 
 
-# ── private keys in PEM, of which a log may show only a part ─────────────────────────────────────────────────────────
+# ── private keys in PEM, of which a log may show only a part ────────────────────────────────────────────────
 
 _REGEXES = forms.regexes("privacy/pem")
 KEY_BEGIN, KEY_END, KEY_LONE = (_REGEXES[name] for name in ("begin", "end", "lone"))

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from postmortem.model.details import Details
 from postmortem.model.frame import Extras, plain, renamed
-from postmortem.privacy.learned import SHORTEST
-from postmortem.privacy.redact import Redactor
+from postmortem.privacy.redact import SHORTEST, Redactor
 
 if TYPE_CHECKING:
     import pandas as pd
