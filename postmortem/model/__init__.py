@@ -7,9 +7,10 @@ Times are seconds since the epoch as in the stamp, UTC where a stamp has no zone
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from postmortem.model.details import Details
 from postmortem.model.vocabulary import EventKind as EventKind
@@ -360,3 +361,15 @@ class Clock:
     state: str  # aligned | weak | refused
     reason: str
     sources: tuple[str, ...] = ()
+
+
+T = TypeVar("T")
+
+# as `_make`, in a third of its time
+event_of: Callable[[Iterable[Any]], Event] = partial(tuple.__new__, Event)
+where_of: Callable[[Iterable[Any]], Where] = partial(tuple.__new__, Where)
+
+
+def once(values: Sequence[T]) -> list[T]:
+    """Return a column with one object for equal values, all of one type."""
+    return [*map(dict[T, T]().setdefault, values, values)]

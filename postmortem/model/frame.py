@@ -24,10 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from postmortem.model import Event
+from postmortem.model import Event, event_of, once, where_of
 from postmortem.model.details import Details
 from postmortem.model.digits import number
-from postmortem.model.rows import event_of, once, where_of
 from postmortem.model.vocabulary import SEVERITIES
 
 SECONDS = ("time", "low", "high", "sigma", "stamp", "resolution")

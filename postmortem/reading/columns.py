@@ -12,8 +12,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any
 
-from postmortem.model import Event, Where
-from postmortem.model.rows import event_of, once, where_of
+from postmortem.model import Event, Where, event_of, once, where_of
 
 _AT = {name: at for at, name in enumerate(Event._fields)}
 _ALIKE = frozenset({"line", "stamp", "worked"})  # kinds of which many have the same few details: `{"by": "count"}`
