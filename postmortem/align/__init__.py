@@ -46,10 +46,7 @@ class Timeline:
 
     @classmethod
     def of(
-        cls,
-        events: Sequence[Event],
-        clocks: tuple[Clock, ...] = (),
-        corrections: tuple[Correction | None, ...] = (),
+        cls, events: Sequence[Event], clocks: tuple[Clock, ...] = (), corrections: tuple[Correction | None, ...] = ()
     ) -> Timeline:
         """The timeline of placed events: their `at` is their time."""
         rows, extras = frame.of_events(events)

@@ -65,7 +65,6 @@ class Owners:
         return self.of_rank.get((e.run, e.rank), host)
 
     def of(self, e: Event) -> ClockId | None:
-        """The clock of a stamped event."""
         if e.time is None or e.clock == "none":
             return None
         kernel = is_kernel(e)
@@ -140,7 +139,7 @@ def rows_of(e: Event, places: Iterable[int]) -> list[tuple[tuple[int, ...], floa
     return [(tuple(values[i * width : (i + 1) * width]), times[i]) for i in places if i < len(times)]
 
 
-# ── the host of a log ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the host of a log ───────────────────────────────────────────────────────────────────────────────────────
 
 # The lines that state a host are right where the name of a file or folder is not: `node0` is a number that a script
 # gave, and a folder may be named after a host. An agent of torchrun states its own host

@@ -99,7 +99,6 @@ NOTHING = Facts({}, Text((), ()))
 
 
 def of(seen: Seen) -> Facts:
-    """The facts of one job."""
     text = Text(tuple(_lines(seen)), tuple(_own_lines(seen)))
     found = grouped((name, Known(value, _line(e))) for step in STEPS for name, value, e in step(seen))
     values = {name: tuple({k.value: k for k in reversed(known)}.values())[::-1] for name, known in found.items()}

@@ -26,16 +26,14 @@ Paths = Annotated[
     list[str], typer.Argument(metavar="PATH...", help="Folders, files, archives, globs; - for standard input.")
 ]
 Out = Annotated[
-    list[str] | None,
-    _output("--output", "-o", metavar="FILE|-", help="Output file; - is standard output; repeatable."),
+    list[str] | None, _output("--output", "-o", metavar="FILE|-", help="Output file; - is standard output; repeatable.")
 ]
 Formats = Annotated[list[Format] | None, _output("--format", "-f", help="Output format; html by default; repeatable.")]
 Brief = Annotated[bool, _output("--brief", help="With --format json or md: only the verdict, for chat.")]
 Job = Annotated[str | None, _input(metavar="ID", help="Analyze this job if the logs have several.")]
 JobName = Annotated[str | None, _input(metavar="NAME", help="Name of the job in all outputs; its folder by default.")]
 Since = Annotated[
-    str | None,
-    _input(metavar="TIME", help="Ignore earlier lines: ISO 8601 (UTC), yesterday, 3 hours ago."),
+    str | None, _input(metavar="TIME", help="Ignore earlier lines: ISO 8601 (UTC), yesterday, 3 hours ago.")
 ]
 Until = Annotated[str | None, _input(metavar="TIME", help="Ignore later lines.")]
 Baseline = Annotated[Path | None, _input(metavar="DIR", help="Logs of a healthy run, for comparison.")]
@@ -161,13 +159,7 @@ def _python(executable: str) -> str:
     return str(path)
 
 
-def _check(
-    wanted: list[Target],
-    paths: list[str],
-    brief: bool,
-    anonymise_map: Path | None,
-    open_: bool,
-) -> list[Path]:
+def _check(wanted: list[Target], paths: list[str], brief: bool, anonymise_map: Path | None, open_: bool) -> list[Path]:
     """Return the HTML files to write. Raise UsageError for options that contradict each other."""
     if brief and not any(target.form in writing.BRIEF for target in wanted):
         raise UsageError("--brief is a short form of JSON and Markdown", "use --format md --brief")
@@ -209,7 +201,6 @@ def _engine(dask: str | None, executor: str | None) -> AbstractContextManager[An
 
 
 def code(outcome: str, strict: bool, exit_code: bool) -> int:
-    """Return the exit code of `analyze`."""
     if exit_code:
         return OUTCOME_CODES[outcome]
     return STRICT_CODE if strict and outcome == "undetermined" else 0

@@ -77,7 +77,6 @@ def main(
 
 @cache
 def root() -> Any:
-    """Return the root command."""
     return get_command(app)
 
 

@@ -24,8 +24,7 @@ def collect(
     ] = None,
     srun: Annotated[str | None, _of_hosts(metavar="JOB", help="All hosts of this running Slurm job.")] = None,
     ssh: Annotated[
-        str | None,
-        _of_hosts(metavar="HOSTS|@FILE", help="These hosts, separated by commas, or one per line of FILE."),
+        str | None, _of_hosts(metavar="HOSTS|@FILE", help="These hosts, separated by commas, or one per line of FILE.")
     ] = None,
     kubectl: Annotated[
         str | None, _of_hosts(metavar="SELECTOR", help="Pods with these labels, such as app=train.")

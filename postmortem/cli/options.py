@@ -24,8 +24,7 @@ def complete_pattern(incomplete: str) -> list[str]:
 
 PatternId = Annotated[str, typer.Argument(metavar="PATTERN", help="Pattern id.", autocompletion=complete_pattern)]
 PatternIds = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="PATTERN...", help="Only these patterns.", autocompletion=complete_pattern),
+    list[str] | None, typer.Argument(metavar="PATTERN...", help="Only these patterns.", autocompletion=complete_pattern)
 ]
 
 
@@ -64,18 +63,13 @@ History = Annotated[
 Anonymise = Annotated[
     bool,
     typer.Option(
-        "--anonymize",
-        help="Replace hosts, users, addresses and paths by pseudonyms.",
-        rich_help_panel=OUTPUT,
+        "--anonymize", help="Replace hosts, users, addresses and paths by pseudonyms.", rich_help_panel=OUTPUT
     ),
 ]
 AnonymiseMap = Annotated[
     Path | None,
     typer.Option(
-        "--anonymize-map",
-        metavar="FILE",
-        help="Anonymize, and write the mapping to FILE.",
-        rich_help_panel=OUTPUT,
+        "--anonymize-map", metavar="FILE", help="Anonymize, and write the mapping to FILE.", rich_help_panel=OUTPUT
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -65,8 +65,7 @@ def replay(
         return 0
     if not name:
         raise UsageError(
-            "nothing to replay",
-            "name a scenario of `postmortem replay --list`, or a report of `postmortem analyze`",
+            "nothing to replay", "name a scenario of `postmortem replay --list`, or a report of `postmortem analyze`"
         )
     if write:  # errors come before anything is started
         output.check_target(write)

@@ -82,7 +82,6 @@ def _placed(e: Event, scope: Scope) -> Event:
 
 
 def _objects(leaves: Sequence[outline.Leaf]) -> Iterator[tuple[object, list[outline.Leaf]]]:
-    """The objects of a list, or the one object."""
     lists = any(leaf.path[:1] == ("items",) for leaf in leaves[:200])
     for path, item in outline.items(leaves, 2 if lists else 1):
         if lists and path[:1] == ("items",):

@@ -107,7 +107,6 @@ class _Walk:
         return None
 
     def _value(self) -> None:
-        """A value has ended."""
         if self.open and self.open[-1][0]:
             self.open[-1][2] = True
         elif self.open:

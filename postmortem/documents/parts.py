@@ -22,8 +22,6 @@ class Stream(Protocol):
 
 
 class Parts:
-    """Parts of a stream."""
-
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self._head = b""  # what was read from the beginning without a gap

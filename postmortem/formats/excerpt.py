@@ -276,7 +276,6 @@ def document_event(
 
 
 def timed(event: Event, stamp: Stamp | None) -> Event:
-    """The event with the time of a stamp, if there is one."""
     if stamp is None:
         return event
     return event._replace(time=stamp.time, clock=stamp.clock, sigma=stamp.sigma, raw_time=stamp.raw)

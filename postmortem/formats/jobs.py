@@ -27,7 +27,6 @@ def ids(text: str) -> dict[str, str]:
 
 
 def ids_of_path(path: str) -> dict[str, str]:
-    """Return the ids in a path, by kind."""
     paths = {name: _REGEXES[f"{name}-path"] for name in KINDS if f"{name}-path" in _REGEXES}
     return _found((name, form.search(path[-_LONGEST:])) for name, form in paths.items())
 

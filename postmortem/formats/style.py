@@ -144,7 +144,6 @@ def _are_words(own: Matches, least: int, word: str, plain: Sequence[str]) -> boo
 
 
 def _of_half(name: str, lines: Lines) -> Matches:
-    """The matches, if at least half of the lines have one."""
     found, misses = [], len(lines) // 2
     for n, line in lines:
         if m := _match(name, line):

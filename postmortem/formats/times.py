@@ -57,7 +57,6 @@ class _Date(NamedTuple):
 
 @uniform
 def _date(head: str) -> _Date | None:
-    """The first date."""
     clock = _CLOCK.search(head)
     if clock is None:
         return None

@@ -60,8 +60,6 @@ class _Header:
 
 
 class _TarData(Bytes):
-    """The data of one member."""
-
     def __init__(self, tar: Tar, size: int) -> None:
         super().__init__()
         self._tar, self._size, self._rest = tar, size, size

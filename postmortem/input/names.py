@@ -38,7 +38,6 @@ class Identity(NamedTuple):
 
 
 def source(label: str, kind: str, size: int, path: Path, head: bytes = b"") -> Source:
-    """Return the Source with this label and kind, and the facts in its path."""
     found = identify(label, path)
     if (
         found.rank is None

@@ -208,8 +208,6 @@ def _extent(fd: int, at: int, size: int) -> tuple[int, int]:
 
 
 class InMemory(Bytes):
-    """Bytes in memory."""
-
     def __init__(self, data: bytes) -> None:
         super().__init__()
         self._ahead = data

@@ -131,7 +131,6 @@ def place(content: hashlib._Hash) -> Path:
 
 
 def fetch(path: Path) -> dict[str, Pattern] | None:
-    """Return the patterns stored in `path`, or None."""
     rows = cache.fetch_rows(path)
     try:
         return None if rows is None else {row["id"]: _pattern(row) for row in rows}

@@ -53,7 +53,6 @@ COMMON, RUNNER, OWN = (
 
 
 def taken(row: Scenario) -> dict[str, Parameter]:
-    """Return the parameters of a scenario, by name."""
     own = {name: OWN[name] for name in row.arguments if name in OWN}
     lacking = {
         "kernel_log": "kernel-log" not in row.needs,

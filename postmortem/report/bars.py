@@ -152,11 +152,7 @@ def pace(document: view.Document) -> Chart | None:
     rows.append((f"median of {text.plural(row['ranks'], 'rank')}", "healthy", row["median"]))
     measure = NAMED.get(row["measure"], f'the "{row["measure"]}" time that each rank prints')
     return _chart(
-        f"Slow ranks: {measure}",
-        [item["text"] for item in view.rows(row.get("stragglers"))],
-        row["steps"],
-        rows,
-        " s",
+        f"Slow ranks: {measure}", [item["text"] for item in view.rows(row.get("stragglers"))], row["steps"], rows, " s"
     )
 
 

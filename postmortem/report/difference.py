@@ -27,7 +27,6 @@ Comparison = Mapping[str, Any]
 
 
 def render(found: Comparison, form: str, width: int = 80, color: bool = False) -> str:
-    """Return the comparison in one of FORMS."""
     if form == "json":
         return plain.harmless(plain.dump(found, indent=1, order=False)) + "\n"
     shown, below = text.sentence(found["headline"], 1000), ""

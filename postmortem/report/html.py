@@ -81,7 +81,6 @@ def replay_section(replay: dict[str, Any]) -> str:
 
 
 def template() -> Template:
-    """Return the template of the page."""
     return environment().get_template("report.html")
 
 

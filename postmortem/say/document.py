@@ -38,7 +38,6 @@ Row = dict[str, Any]
 def write(
     found: Diagnosis, sources: Sequence[Source], ledger: contract.Ledger, resolved: weigh.Resolved = weigh.NONE
 ) -> contract.Document:
-    """Write the whole document."""
     solution, others, timeline = found
     case, root = solution.case, solution.root
     evidence = Evidence(case)

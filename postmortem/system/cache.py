@@ -23,7 +23,6 @@ MOST_FILES = 24  # files of a kind
 
 
 def folder() -> Path:
-    """Return the folder of the cache."""
     home = os.path.expanduser("~")  # noqa: PTH111  # Path.home() raises where there is none
     return Path(os.environ.get("XDG_CACHE_HOME") or f"{home}/.cache") / "postmortem"
 
@@ -72,7 +71,6 @@ def store(path: Path, body: bytes) -> None:
 
 
 def fetch_rows(path: Path) -> list[Any] | None:
-    """Return the list stored in `path`, or None."""
     try:
         rows = json.loads(fetch(path) or b"")
     except ValueError:

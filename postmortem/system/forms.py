@@ -37,13 +37,11 @@ def rows(file: str) -> dict[str, Form]:
 
 @lru_cache(maxsize=32)
 def regexes(file: str) -> dict[str, re.Pattern[str]]:
-    """Return the regexes of a file by name."""
     return {name: lazy.regex(row["regex"]) for name, row in rows(file).items() if "regex" in row}
 
 
 @lru_cache(maxsize=32)
 def byte_regexes(file: str) -> dict[str, re.Pattern[bytes]]:
-    """Return the regexes of a file by name, for bytes."""
     return {name: lazy.regex(row["regex"].encode()) for name, row in rows(file).items() if "regex" in row}
 
 

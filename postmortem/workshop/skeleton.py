@@ -36,7 +36,6 @@ def write(name: str, line: str, folder: Path | None) -> Path:
 
 
 def _line(text: str) -> tuple[str, str]:
-    """Return the line and where it is from, for FILE:LINE or the text of a line."""
     name, _, number = text.rpartition(":")
     if not (name and number.isdigit() and Path(name).is_file()):
         if re.fullmatch(r"\S+:\d+", text) or Path(text).is_file():
