@@ -28,7 +28,7 @@ from postmortem.live.collect import subprocesses
 from postmortem.live.hooks.postmortem_hook import SIGNAL
 from postmortem.live.run import processes
 from postmortem.live.run.journal import Journal
-from postmortem.live.watch import hang_folder, screen
+from postmortem.live.watch import board, hang_folder
 from postmortem.live.watch.board import Row
 from postmortem.live.watch.rhythm import Settings
 from postmortem.live.watch.watcher import Options, Watch, command_words
@@ -280,9 +280,9 @@ def test_the_ranks_behind_come_first_and_the_others_in_one_line() -> None:
     rows = [Row(f"rank {n}", n, step=40, step_at=50.0, line="step 40", line_at=50.0) for n in range(64)]
     rows[17].step, rows[17].line = 39, "step 39"
     rows[5].line_at = 20.0
-    lines = screen.table(rows, 100.0, 4, 100)
+    lines = board.table(rows, 100.0, 4, 100)
     assert [line.split()[1] for line in lines[:2]] == ["17", "5"]
     assert lines[4:] == ["60 more: step 40, last lines 50 s to 50 s ago"]
-    assert [line.split()[1] for line in screen.table(rows[:4], 100.0, 4, 100)] == ["0", "1", "2", "3"]
-    (line,) = screen.table([Row("rank 0", 0, line="\x1b]0;pwned\x07[2J x", line_at=1.0)], 2.0, 4, 200)
+    assert [line.split()[1] for line in board.table(rows[:4], 100.0, 4, 100)] == ["0", "1", "2", "3"]
+    (line,) = board.table([Row("rank 0", 0, line="\x1b]0;pwned\x07[2J x", line_at=1.0)], 2.0, 4, 200)
     assert "\x1b" not in line and "\x07" not in line

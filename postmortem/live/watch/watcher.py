@@ -26,10 +26,9 @@ from postmortem.library import load
 from postmortem.live.run.journal import JOURNAL, make_folder
 from postmortem.live.watch import activity, board, hang_folder
 from postmortem.live.watch.activity import LocalRanks, Look
-from postmortem.live.watch.board import Board
+from postmortem.live.watch.board import Board, Screen, span
 from postmortem.live.watch.follow import Follower
 from postmortem.live.watch.rhythm import Judge, Rhythm, Settings
-from postmortem.live.watch.screen import Screen, span
 
 HANG = 10  # the exit code of `analyze --exit-code` for an incident
 FOLDER = "postmortem-watch"
