@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from postmortem.causes import consistency as causes
 from postmortem.model.vocabulary import OF_THE_GROUP
 
 _CUT = re.compile(r"… \(\+\d")  # how a list or a text that is too long ends
@@ -26,7 +25,7 @@ _REASONLESS = re.compile(r"printed no (?:reason|error)|without a reason")
 
 def contradictions(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence for each. The document need not be ours: keys of any version are read with care."""
-    for check in (_grounds, _ranks, _collective, _repeated, _times, _zones, _reasons, _fates, causes.contradictions):
+    for check in (_grounds, _ranks, _collective, _repeated, _times, _zones, _reasons, _fates, of_causes):
         yield from check(document)
 
 
@@ -124,3 +123,33 @@ def _reasons(document: Mapping[str, Any]) -> Iterator[str]:
         for row in document["processes"]:
             if row["rank"] in verdict["culprit"]["ranks"] and row["rank"] is not None and row["error"]:
                 yield f"rank {row['rank']} printed no reason, and an error at {row['error']}"
+
+
+def of_causes(document: Mapping[str, Any]) -> Iterator[str]:
+    """Usual causes with a sign that another part of the document contradicts, or a line of a file that was not read."""
+    rows, known = document.get("causes", ()), {row["path"] for row in document["sources"]}
+    yield from (f"the cause {i} is listed {n} times" for i, n in Counter(row["id"] for row in rows).items() if n > 1)
+    for row in rows:
+        for sign in (*row["for"], *row["against"]):
+            if sign["source"] is not None and sign["source"] not in known:
+                yield f"{row['id']}: {sign['source']} is not a source"
+            if _contradicted(document, sign["fact"], sign["value"]):
+                yield f"{row['id']}: {sign['text']}, and the document shows otherwise"
+
+
+def _contradicted(document: Mapping[str, Any], fact: str, value: object) -> bool:
+    """Whether the tables of the document contradict the value of a fact."""
+    ranks, processes = document["verdict"]["culprit"]["ranks"], document["processes"]
+    stuck = document["verdict"].get("collective") or {}
+    stepped = any((row["last_step"] or 0) > 1 for row in processes)
+    against = {
+        ("affected", "one"): len(ranks) != 1,
+        ("affected", "several"): len(ranks) < 2,
+        ("affected", "all"): bool(ranks) and (document["job"]["world_size"] or 0) > len(ranks),
+        ("phase", "before-steps"): stepped,
+        ("phase", "start"): stepped,
+        ("first-collective", True): stepped or any(n > 0 for n in stuck.get("completed", {}).values()),
+        ("finished", "some"): bool(processes) and not any(row["finished"] for row in processes),
+        ("kernel-log", "here"): not any(row["kind"] == "kernel" for row in document["sources"]),
+    }
+    return against.get((fact, value), False)
