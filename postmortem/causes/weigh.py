@@ -18,8 +18,8 @@ from postmortem.causes.rows import Cause, Sign, Symptom
 from postmortem.causes.seen import Seen, around, host_of_the_dead, journal_options
 from postmortem.diagnose.wording import capital, ranks_text
 from postmortem.library.titles import inside
-from postmortem.model.contract import causes as contract
 from postmortem.model.contract import verdict
+from postmortem.model.contract import verdict as contract
 
 SHOWN, FEWEST = 5, 2
 LIKELY, POSSIBLE, AHEAD = 4, 2, 2

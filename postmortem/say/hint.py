@@ -10,7 +10,7 @@ from typing import Any
 
 from postmortem.diagnose.claim import Claim
 from postmortem.diagnose.verdict.solution import Solution
-from postmortem.model.contract.causes import Cause
+from postmortem.model.contract.verdict import Cause
 from postmortem.model.digits import whole
 from postmortem.model.vocabulary import OF_THE_GROUP
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, Literal, NotRequired, TypedDict
 
 from postmortem.model import ClockKind, Outcome, RankState, Role
-from postmortem.model.contract.causes import Cause
 from postmortem.model.contract.processes import LastLine, Process, Run
 from postmortem.model.contract.quantities import GpuMemory, Hang, Quantities
-from postmortem.model.contract.verdict import Attempt, Verdict
+from postmortem.model.contract.verdict import Attempt, Cause, Verdict
 from postmortem.model.contract.words import Category, ClockState, Count, LineNumber, Seconds, Time
 
 SCHEMA: Literal["postmortem/incident/1"] = "postmortem/incident/1"
