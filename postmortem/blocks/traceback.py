@@ -21,7 +21,7 @@ from itertools import chain, islice, takewhile
 from typing import cast
 
 from postmortem.blocks import signs
-from postmortem.formats import boxed
+from postmortem.formats import frames
 from postmortem.formats.excerpt import Excerpt, Line, timed
 from postmortem.formats.frames import (
     Frames,
@@ -191,7 +191,9 @@ def _read(excerpt: Excerpt) -> _Reading:
     reading = _Reading(excerpt.number)
     block = iter(excerpt.block())
     opener = next(block).envelope.body
-    lines = boxed.unboxed(opener, block) if boxed.opens(opener) else _same_prefix(block, opener.partition(HEAD)[0])
+    lines = (
+        frames.unboxed(opener, block) if frames.opens_box(opener) else _same_prefix(block, opener.partition(HEAD)[0])
+    )
     indent = len(opener) - len(opener.lstrip()) if opener.lstrip().startswith("Traceback") else 0
     for line in lines:
         body = line.envelope.body

@@ -11,9 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from postmortem.privacy import assigned, rules
-from postmortem.privacy.assigned import harmless, secret_key
-from postmortem.privacy.rules import ISSUED, RULES, WORD_START, Needs, Rule, cached_needed, shape
+from postmortem.privacy import rules
+from postmortem.privacy.rules import ISSUED, RULES, WORD_START, Needs, Rule, cached_needed, harmless, secret_key, shape
 
 KNOWN, KNOWN_TEXT = 200_000, 512
 LONGEST = 24  # characters of a name in front of its last word
@@ -191,7 +190,7 @@ class Redactor:
 
     def _argument(self, flag: str, value: str) -> str:
         """Redact the value of `--token` in an argument list."""
-        if assigned.SECRET_FLAG.fullmatch(flag) and not harmless(value, flag):
+        if rules.SECRET_FLAG.fullmatch(flag) and not harmless(value, flag):
             return self._mark("secret", value)
         return value
 
@@ -217,7 +216,7 @@ class Redactor:
 
     def _apply(self, kind: str, pattern: re.Pattern[str], text: str, least: int = 0) -> str:
         def put(m: re.Match[str]) -> str:
-            if least and (len(m["s"]) < least or not assigned.odd(m["s"])):
+            if least and (len(m["s"]) < least or not rules.odd(m["s"])):
                 return m[0]
             start, end = m.start("s") - m.start(), m.end("s") - m.start()
             return m[0][:start] + self._mark(kind, m["s"]) + m[0][end:]
@@ -239,14 +238,14 @@ class Redactor:
     def _line(self, line: str) -> str:
         """Redact the values of secret names. Line by line, because these names may be anywhere and cost time."""
         lower = line.lower()
-        near = assigned.NEAR_VALUE.search(lower) if any(word in lower for word in assigned.NAME_PARTS) else None
+        near = rules.NEAR_VALUE.search(lower) if any(word in lower for word in rules.NAME_PARTS) else None
         if near is None:
             return line
         start = max(0, near.start() - LONGEST) if len(lower) == len(line) else 0
-        line = self._assigned(assigned.ASSIGNED, assigned.is_secret, line, start)
+        line = self._assigned(rules.ASSIGNED, rules.is_secret, line, start)
         if "-" in line:
-            line = self._assigned(assigned.FLAG, assigned.is_flagged, line)
-        return self._apply("token", assigned.TOKEN, line) if "token" in lower else line
+            line = self._assigned(rules.FLAG, rules.is_flagged, line)
+        return self._apply("token", rules.TOKEN, line) if "token" in lower else line
 
     def _assigned(self, pattern: re.Pattern[str], secret: Callable[..., bool], line: str, at: int = 0) -> str:
         """Mark the values of secret names. A value that is no secret may contain another name."""
@@ -261,7 +260,7 @@ class Redactor:
                 within = within if secret(m["word"], before, within, name, True) else value
             in_mark = "[REDACTED:" in before and _IN_MARK.search(before)  # `secret:100` of a mark is no assignment
             prose = name.endswith(": ") and value.isalpha() and value.islower()
-            prose = prose and assigned.PROSE.match(line, m.end()) is not None
+            prose = prose and rules.PROSE.match(line, m.end()) is not None
             if not prose and not in_mark and secret(m["word"], before, within, name, group == "bare"):
                 out += [line[done : m.start(group)], self._mark(_kind(name), within)]
                 done = at = m.start(group) + len(within)

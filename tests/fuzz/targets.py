@@ -29,7 +29,7 @@ from postmortem.analyze import Options, analyze
 from postmortem.blocks import counters, faults, progress, signs
 from postmortem.documents import plain_pickle
 from postmortem.errors import PostmortemError
-from postmortem.formats import boxed, envelope, excerpt, framing, records, style, times, unwrap
+from postmortem.formats import envelope, excerpt, frames, framing, records, style, times, unwrap
 from postmortem.input import Container, archives, collect, names, open_sources, remote, sniff
 from postmortem.input.streams import Incomplete, Limits
 from postmortem.library import load
@@ -194,7 +194,7 @@ def small(data: bytes) -> None:
     _, message = faults.library_of(text)
     faults.fields_of(faults.read(message))
     counters.form_of(text)
-    boxed.opens(text)
+    frames.opens_box(text)
     list(signs.counts(text))
     for sign in (signs.step, signs.has_error, signs.troubled, signs.result, signs.completion, signs.last_word):
         sign(text)

@@ -25,7 +25,7 @@ from postmortem.diagnose.wording import iso
 from postmortem.errors import PathMissing, UsageError
 from postmortem.library import load
 from postmortem.model.frame import plain
-from postmortem.privacy.assigned import secret_key
+from postmortem.privacy.rules import secret_key
 from postmortem.reading import Progress, distinct
 from postmortem.reading.distinct import Once, Pace, RunLines
 from postmortem.replay import documents
