@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import fields as fields_of
 from typing import Any
 
-from postmortem.documents import core, crash, debugger
+from postmortem.documents import crash
 from postmortem.documents.parts import Parts
 from postmortem.formats import plain_json
 from postmortem.formats.excerpt import decode, source_event, timed
@@ -93,7 +93,7 @@ def _crash(source: Source, path: str, core: Core, written: Stamp | None, stacks:
             text = f"A core of pid {pid} (`{core.command}`) that no signal caused: a copy of a living process."
             yield source_event(source, "line", text, **who)
         return
-    frames = debugger.crashed(stacks.split("\n"), core.thread, pid) if stacks else []
+    frames = crash.crashed(stacks.split("\n"), core.thread, pid) if stacks else []
     detail = ", ".join(filter(None, (_detail(core), crash.detail_of(frames)[0])))
     text = f"pid {pid} (`{core.command or core.name}`): {name}{' ' + detail if detail else ''}{_thread(core, pid)}"
     fields |= {"signal": name, "comm": core.name, "command": core.command, "ppid": str(core.parent)}
@@ -144,7 +144,7 @@ def minidump(source: Source, parts: Parts, _stacks: str = "") -> Iterator[Event]
         _read_minidump(found, parts, streams)
     except struct.error:
         found.faults.append(f"a minidump, and damaged near offset {parts.at:,}")
-    yield from core.events(source, source.path, found, Stamp(when, "absolute", str(when), 1.0) if when else None)
+    yield from events(source, source.path, found, Stamp(when, "absolute", str(when), 1.0) if when else None)
 
 
 def _read_minidump(found: Core, parts: Parts, streams: dict[int, bytes]) -> None:

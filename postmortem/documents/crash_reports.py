@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import Any
 
-from postmortem.documents import core, crash, debugger, outline
+from postmortem.documents import core, crash, outline
 from postmortem.documents.parts import Parts
 from postmortem.formats import plain_json, times
 from postmortem.formats.excerpt import decode, source_event, timed
@@ -204,7 +204,7 @@ def _report(source: Source, lines: list[str]) -> Iterator[Event]:
     rank = source.rank if (found := core_files.rank_of(environment)) is None else found
     status = (line.split() for line in _block(lines, places, "ProcStatus"))
     pid = next((number(words[1]) for words in status if len(words) == 2 and words[0] == "Pid:"), None)
-    thread = max(debugger.threads_of(_block(lines, places, "Stacktrace")), key=lambda t: len(t.frames), default=None)
+    thread = max(crash.threads_of(_block(lines, places, "Stacktrace")), key=lambda t: len(t.frames), default=None)
     frames, arguments = (thread.frames, thread.arguments) if thread else ([], [])
     at = places.get("SignalName", places.get("Signal", 0))
     name = crash.signal_of(signal) if not signal.isdecimal() else crash.signal_number(whole(signal))

@@ -13,7 +13,7 @@ The main thread comes last. The file's name has the time of its machine: stacks_
 
 debug_server/rank1: b'http://gn1:53163'               keys of the store, with the host of each rank
 
-Stacks of one process are by py-spy, or by a debugger (see `debugger`):
+Stacks of one process are by py-spy, or by a debugger (see `crash`):
 
 Process 23888: /opt/train/venv/bin/python3 -u train.py               py-spy: most recent first
 Thread 23888 (idle): "MainThread"
@@ -26,7 +26,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice, takewhile
 
-from postmortem.documents import debugger, outline
+from postmortem.documents import crash, outline
 from postmortem.formats import times
 from postmortem.formats.excerpt import decode, document_event, source_event, timed
 from postmortem.formats.frames import Frames, frame_of, stack_fields
@@ -133,8 +133,8 @@ def stacks(source: Source, content: bytes) -> Iterator[Event]:
     m = _STACKS["pid-in-path"].search(source.path)
     pid = whole(m[1]) if m else None
     yield from py_spy(source, lines, pid)
-    yield from debugger.pystack(source, lines)
-    yield from debugger.gdb(source, lines, pid)
+    yield from crash.pystack(source, lines)
+    yield from crash.gdb(source, lines, pid)
 
 
 def py_spy(source: Source, lines: list[str], pid: int | None) -> Iterator[Event]:
