@@ -15,8 +15,8 @@ import typer
 from postmortem.cli.filters import Query, filtered, known
 from postmortem.cli.options import Anonymise, History, Json
 from postmortem.errors import PathMissing, PostmortemError, UsageError
-from postmortem.fleet.history import backup, lemons
-from postmortem.fleet.history.place import place
+from postmortem.fleet.history import lemons
+from postmortem.fleet.history.place import guard, place, restore, salvage
 from postmortem.fleet.history.rows import clean, row, stamp
 from postmortem.model.vocabulary import CATEGORIES, CAUSES
 from postmortem.report import text
@@ -194,7 +194,7 @@ def check(history: History = None) -> None:
     """Check the file of a history for damage."""
     with _opened(history, reads=True) as store:
         count = len(store.rows())
-    backup.guard(place(str(history)), "integrity_check")
+    guard(place(str(history)), "integrity_check")
     output.data(f"{store.shown}: {text.plural(count, 'incident')}, no damage")
 
 
@@ -202,9 +202,9 @@ def check(history: History = None) -> None:
 def repair(history: History = None) -> None:
     """Replace a damaged file by the copy of the last day, and by what can be read of the file."""
     at = place(_named(history))
-    backup.restore(at)
+    restore(at)
     with _opened(at.shown, make=True):  # creates missing tables
-        count, more = backup.salvage(at.file) if at.file else (0, 0)
+        count, more = salvage(at.file) if at.file else (0, 0)
     counted = f"{text.plural(count, 'incident')}, {more} of them from the damaged file, which is put aside"
     output.data(f"{at.shown}: {counted}")
 

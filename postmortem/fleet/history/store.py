@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from postmortem.errors import HistoryError
-from postmortem.fleet.history import backup
-from postmortem.fleet.history.place import Place, place
+from postmortem.fleet.history.place import Place, create_file, guard, place
 from postmortem.fleet.history.rows import Row, hours, stamp
 from postmortem.model.contract.incident import Seen
 from postmortem.model.fingerprint import SCHEME
@@ -215,8 +214,8 @@ def opened(where: str, make: bool = False, patience: float = PATIENCE_S, reads: 
         )
     with _sentences(at.shown):
         if at.file and not reads:
-            backup.create(at.file)
-            backup.guard(at)
+            create_file(at.file)
+            guard(at)
         engine = _engine(at, patience, reads)
     try:
         with _sentences(at.shown):
