@@ -23,7 +23,11 @@ from postmortem.cli import overview
 from postmortem.errors import PostmortemError, ours, refusal
 from postmortem.system import output, process
 
-TEXTS = ("explain", "schema", "completion")
+PLACES = {
+    **dict.fromkeys(("explain", "schema", "completion"), "texts"),
+    **dict.fromkeys(("run", "watch", "collect"), "jobs"),
+    **dict.fromkeys(("attach", "diff", "mcp"), "fleet"),
+}  # the others have a module of their name
 CONTEXT = {"run": {"allow_interspersed_args": False}}  # its arguments are another program's
 # Base class of all errors in arguments, which Typer does not export.
 ArgumentError: type[Any] = typer.BadParameter.__mro__[1]
@@ -40,7 +44,7 @@ class LazyGroup(TyperGroup):
         if cmd_name not in self.commands:
             return None
         if self.commands[cmd_name] is None:
-            module = import_module(f"postmortem.cli.{'texts' if cmd_name in TEXTS else cmd_name}")
+            module = import_module(f"postmortem.cli.{PLACES.get(cmd_name, cmd_name)}")
             made = getattr(module, "app", None)  # of a group
             if made is None:
                 made = typer.Typer(add_completion=False)

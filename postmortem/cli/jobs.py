@@ -1,16 +1,80 @@
-"""`postmortem collect`: short-lived evidence of hosts in one archive."""
+"""`postmortem run`, `watch` and `collect`: commands for a job while it runs."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from postmortem.cli.options import JOB_HELP
+from postmortem.cli.options import JOB_HELP, History
 from postmortem.errors import UsageError
+from postmortem.live.run.switches import SWITCHES
 from postmortem.system import output
 from postmortem.system.arguments import moment
+
+Keep = StrEnum("Keep", "failed always")
+
+
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="Command to run, with its arguments.")],
+    folder: Annotated[Path, typer.Option(metavar="DIR", help="Folder with one subfolder per run.")] = Path(
+        "postmortem-runs"
+    ),
+    keep: Annotated[Keep, typer.Option(help="Keep the folder of failed runs, or of every run.")] = Keep.failed,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SWITCH", help=f"Do not set this diagnostic; repeatable: {', '.join(SWITCHES)}."),
+    ] = None,
+    no_analyze: Annotated[bool, typer.Option("--no-analyze", help="Do not analyze a failure.")] = False,
+    history: History = None,
+) -> int:
+    """Run a job unchanged, keep evidence of a failure, and analyze it."""
+    from postmortem.live.run.wrapper import execute
+
+    return execute(command, folder, keep, without or (), not no_analyze, history)
+
+
+Form = StrEnum("Form", "text json")
+
+
+def watch(
+    paths: Annotated[list[str], typer.Argument(metavar="LOGS|RUN...", help="Logs of the job, or the folder of `run`.")],
+    once: Annotated[bool, typer.Option("--once", help="Print the state once and exit.")] = False,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 10 at the first hang.")] = False,
+    on_hang: Annotated[str | None, typer.Option(metavar="COMMAND", help="Command to run at a hang.")] = None,
+    analyze: Annotated[bool, typer.Option("--analyze", help="Analyze the logs when the job has ended.")] = False,
+    form: Annotated[Form, typer.Option("--format", "-f", help="Output format: text or JSON lines.")] = Form.text,
+    interval: Annotated[float, typer.Option(min=1, metavar="S", help="Seconds between two states.")] = 30,
+    patience: Annotated[
+        float, typer.Option(min=1, metavar="S", help="Minimum quiet time before a hang is reported (seconds).")
+    ] = 60,
+    quiet_factor: Annotated[
+        float, typer.Option(min=1, metavar="N", help="Minimum quiet time as a multiple of the usual quiet time.")
+    ] = 4,
+    folder: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the evidence of hangs.")] = None,
+    job: Annotated[str | None, typer.Option(metavar="ID", help=JOB_HELP)] = None,
+) -> int:
+    """Follow the logs of a running job and report a hang while it lasts."""
+    from postmortem.live.watch.rhythm import Settings
+    from postmortem.live.watch.watcher import Options, command_words, execute
+    from postmortem.system.process import tune
+
+    tune()
+
+    options = Options(
+        Settings(patience, quiet_factor, min(5.0, patience / 4)),
+        interval,
+        form,
+        once,
+        exit_code,
+        analyze,
+        command_words(on_hang),
+        folder,
+        job or "",
+    )
+    return execute(paths, options)
 
 
 def _of_hosts(*names: str, **more: Any) -> Any:

@@ -1,17 +1,45 @@
-"""`postmortem diff`: differences between two runs."""
+"""`postmortem attach`, `diff` and `mcp`: reports for tickets, for comparisons, and for agents."""
 
 from __future__ import annotations
 
 import sys
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated
 
 import typer
 
 from postmortem.cli import writing
-from postmortem.cli.options import Anonymise, AnonymiseMap, PatternFolders, Quiet
+from postmortem.cli.options import Anonymise, AnonymiseMap, History, PatternFolders, Quiet
+from postmortem.errors import PathMissing, UsageError
 from postmortem.system import output
+
+
+def attach(
+    report: Annotated[Path, typer.Argument(metavar="REPORT", help="HTML report of `postmortem analyze`.")],
+    ticket: Annotated[
+        str, typer.Argument(metavar="URL", help="Issue of GitHub, GitLab, Jira or Redmine, or record of ServiceNow.")
+    ],
+    report_url: Annotated[str, typer.Option(metavar="URL", help="Address of the report, for the comment.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing, and print what would be sent.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Attach a report to a ticket: the page, and a comment with the verdict."""
+    from postmortem.replay import documents
+
+    to = writing.Fleet((), ticket, report_url, dry_run)
+    writing.check_fleet(to._replace(dry_run=True))  # the addresses; the credentials are asked for last
+    if not report.is_file():
+        raise PathMissing(f"{report} is not a file", "give the HTML report that `postmortem analyze` wrote")
+    document = documents.read(report)
+    page = report.read_bytes()
+    writing.check_fleet(to)
+    if page.lstrip().startswith(b"{"):
+        raise UsageError(f"{report} is JSON, and a ticket gets the page", "give the HTML report")
+    writing.ticket(SimpleNamespace(document=document, timeline=None), to, page, quiet)
+
 
 DIFFERENT = 13  # exit code of --exit-code for runs that differ
 
@@ -72,3 +100,20 @@ def _by_name(target: Path | None) -> str:
         return Form.terminal
     suffix = target.suffix.lstrip(".")
     return suffix if suffix in Form.__members__ else writing.html(target)
+
+
+def mcp(
+    roots: Annotated[
+        list[Path] | None,
+        typer.Option("--root", metavar="DIR", help="Read only below it; the working directory by default."),
+    ] = None,
+    folders: PatternFolders = None,
+    history: History = None,
+) -> None:
+    """Answer an agent's questions about failed jobs with the Model Context Protocol on stdin and stdout."""
+    if find_spec("mcp") is None:
+        raise UsageError("postmortem mcp needs the MCP SDK", "pip install 'torch-postmortem[mcp]'")
+    own = [path.resolve() for path in folders or ()]
+    from postmortem.fleet.mcp import server
+
+    server.serve(tuple(roots or ()) or (Path(),), own, history)
