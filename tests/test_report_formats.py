@@ -23,7 +23,8 @@ from test_report_timeline import many
 from conftest import SAMPLES
 from postmortem import analyze, report
 from postmortem.cli.app import run
-from postmortem.report import brief, view
+from postmortem.report import json as plain
+from postmortem.report import view
 from postmortem.report.events import read_events
 from postmortem.report.exports import iso, moments
 
@@ -228,7 +229,7 @@ def test_the_brief_is_brief_whatever_the_incident() -> None:
     verdict["actions"] = [{"kind": "fix-code", "text": "ü" * 3000}] * 50
     case.document["chain"] = case.document["chain"] * 40
     shown = report.render_brief(case)
-    assert len(shown.encode()) <= brief.LIMIT
+    assert len(shown.encode()) <= plain.LIMIT
     assert json.loads(shown)["more"]["evidence"] > 300
 
 

@@ -187,7 +187,7 @@ class Message:
 def message(incident: Incident, link: str = "") -> Message:
     """Return the message of an incident, with secrets masked even where the report shows them."""
     from postmortem.privacy import Redactor
-    from postmortem.report.brief import render_brief
+    from postmortem.report.json import render_brief
 
     if incident.as_written:
         incident = replace(incident, document=Redactor().document(incident.document))  # type: ignore[arg-type]

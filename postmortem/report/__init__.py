@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from postmortem.report.view import Incident
 
 _MODULES = {
-    "brief": ("render_brief",),
     "exports": ("render_csv", "render_github", "render_junit", "render_ndjson", "render_parquet", "render_trace"),
     "html": ("card", "render_html"),
-    "json": ("render_json",),
+    "json": ("render_brief", "render_json"),
     "markdown": ("render_markdown",),
     "terminal": ("render_terminal", "render_verbose"),
 }

@@ -25,8 +25,8 @@ from postmortem.input.names import printable
 from postmortem.privacy import Redactor
 from postmortem.report import json as plain
 from postmortem.report import text, view
-from postmortem.report.brief import shortened
 from postmortem.report.events import SEVERITIES, Row
+from postmortem.report.json import shortened
 from postmortem.system.arguments import moment
 from postmortem.workshop import catalogue
 
