@@ -24,8 +24,7 @@ from postmortem.model.grouped import grouped
 from postmortem.model.vocabulary import AT_HAND, CULPRITS, OF_PEERS, PLACES
 from postmortem.privacy import cut
 from postmortem.say import collective, hang, headline, hint, missing, quantities, reasons, tables, traits
-from postmortem.say.evidence import Evidence, own_frame
-from postmortem.say.stacks import stacks
+from postmortem.say.evidence import Evidence, own_frame, stacks
 from postmortem.version import __version__
 
 PER_CLAIM = 3  # lines of proof

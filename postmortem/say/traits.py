@@ -22,7 +22,7 @@ from postmortem.model.contract.incident import Rank
 from postmortem.model.contract.verdict import Verdict
 from postmortem.model.digits import number
 from postmortem.model.vocabulary import OF_THE_GROUP
-from postmortem.say import collective, stacks
+from postmortem.say import collective, evidence
 from postmortem.system import forms
 
 TIMES = (2, 4, 8)  # factors between sizes of the same elements in two types
@@ -87,7 +87,7 @@ def _where(solution: Solution, root: Claim, verdict: Verdict) -> str | None:
 def _usual_place(solution: Solution, verdict: Verdict) -> str:
     """The place of most ranks in a collective, but for the culprits."""
     found = Counter[str]()
-    for e in stacks.shown(solution.case):
+    for e in evidence.shown(solution.case):
         rank, code = solution.case.rank_of(e), e.fields.get("code")
         if rank not in verdict["culprit"]["ranks"] and code and e.fields.get("collective"):
             found[fingerprint.frame(code, [e.fields], e.kind != "exception")] += 1

@@ -13,7 +13,7 @@ from conftest import SAMPLES, solved, table
 from postmortem.analyze import analyze
 from postmortem.model import Event
 from postmortem.report import summary
-from postmortem.say.stacks import stacks
+from postmortem.say.evidence import stacks
 
 LOADER = ("torch/utils/data/dataloader.py", 725, "__next__")
 REDUCE = ("/opt/venv/lib/python3.11/site-packages/torch/distributed/c10d.py", 90, "all_reduce")
