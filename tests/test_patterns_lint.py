@@ -14,7 +14,7 @@ from postmortem.cli.app import run
 from postmortem.errors import UsageError
 from postmortem.library import Library, parse, regexes
 from postmortem.model import Action, Example, Explains, Pattern, Variant
-from postmortem.workshop import lint, skeleton
+from postmortem.workshop import lint, trial
 
 GOOD = Pattern(
     id="gpu-went-away",
@@ -105,7 +105,7 @@ def test_a_slow_machine_does_not_make_a_regex_slow(monkeypatch: pytest.MonkeyPat
 def test_new_writes_a_pattern_that_matches_its_line(tmp_path: Path) -> None:
     log = tmp_path / "rank3.log"
     log.write_text("fine\n[rank3]: it's broken: buffer 0x7f3A (of 12) [left]\n")
-    path = skeleton.write("mine/buffer-broken", f"{log}:2", tmp_path)
+    path = trial.write("mine/buffer-broken", f"{log}:2", tmp_path)
     pattern = parse(path.read_bytes(), path)
     assert pattern.matches[0].text == "[rank3]: it's broken: buffer 0x7f3A (of 12) [left]"
     assert pattern.matches[0].origin == f"{log}:2"
@@ -116,12 +116,12 @@ def test_new_writes_a_pattern_that_matches_its_line(tmp_path: Path) -> None:
 def test_new_takes_a_line_as_text_and_spares_an_existing_file(tmp_path: Path) -> None:
     for name, line in (("NoFamily", "x"), ("a/B", "x"), ("../a/b", "x"), ("a/b", "no/such.log:3")):
         with pytest.raises(UsageError):
-            skeleton.write(name, line, tmp_path)
+            trial.write(name, line, tmp_path)
     assert not list(tmp_path.iterdir())
-    path = skeleton.write("mine/cable-unplugged", "ERROR: cable 4 unplugged: 12", tmp_path)
+    path = trial.write("mine/cable-unplugged", "ERROR: cable 4 unplugged: 12", tmp_path)
     assert parse(path.read_bytes(), path).variants[0].regex == r"ERROR: cable \d+ unplugged: \d+"
     with pytest.raises(UsageError, match="exists"):
-        skeleton.write("mine/cable-unplugged", "another", tmp_path)
+        trial.write("mine/cable-unplugged", "another", tmp_path)
 
 
 def test_lint_command_goes_on_after_a_file_that_does_not_load(
@@ -129,7 +129,7 @@ def test_lint_command_goes_on_after_a_file_that_does_not_load(
 ) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "broken.yaml").write_text("id: broken\ntitle: [\n")
-    skeleton.write("mine/cable-unplugged", "cable unplugged", tmp_path)
+    trial.write("mine/cable-unplugged", "cable unplugged", tmp_path)
     assert run(["patterns", "lint", "--patterns", str(tmp_path)]) == 1
     out = capfd.readouterr().out
     assert "broken.yaml:" in out and "[loads]" in out
@@ -137,7 +137,7 @@ def test_lint_command_goes_on_after_a_file_that_does_not_load(
 
 
 def test_test_command_names_the_example_that_is_misread(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    path = skeleton.write("mine/cable-unplugged", "cable 4 unplugged", tmp_path)
+    path = trial.write("mine/cable-unplugged", "cable 4 unplugged", tmp_path)
     text = path.read_text().replace("captures: {}", "captures: {cable: '4'}")
     path.write_text(text.replace("no_match: []", "no_match:\n    - {text: cable 5 unplugged}"))
     assert run(["patterns", "test", "cable-unplugged", "--patterns", str(tmp_path)]) == 1

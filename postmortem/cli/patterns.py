@@ -75,8 +75,8 @@ def new(
     ] = None,
 ) -> None:
     """Write the skeleton of a new pattern, with your line as its first example."""
-    from postmortem.workshop import skeleton
+    from postmortem.workshop import trial
 
-    path = skeleton.write(name, line, folder(target) if target else None)
+    path = trial.write(name, line, folder(target) if target else None)
     read = f"--patterns {target} reads it" if target else "every command reads it"
     output.say(f"wrote {path}; {read}\n  fill in the fields that `postmortem patterns lint {path.stem}` names")
