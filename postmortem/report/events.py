@@ -11,15 +11,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import pandas as pd
 
 from postmortem.model import vocabulary
 from postmortem.model.frame import of_columns, plain, renamed, used
 from postmortem.privacy import Redactor
 from postmortem.report import text, view
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SEVERITIES = vocabulary.SEVERITIES[::-1]  # from the least to the worst
 _MARK = re.compile(r"\[REDACTED:([a-z0-9-]+):\d+\]")
