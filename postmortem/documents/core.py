@@ -129,6 +129,10 @@ def _thread(core: Core, pid: int | None) -> str:
 MODULES, EXCEPTION, STATUS, COMMAND, ENVIRON = 4, 6, 0x47670004, 0x47670006, 0x47670007
 STREAMS, BYTES = 256, 1 << 20  # the most of a file, and of a stream
 MODULE, AMD64, RIP = 108, 1232, 248  # sizes of a module and of a context; the place of rip in it
+
+
+# ── minidumps ───────────────────────────────────────────────────────────────────────────────────────────────
+
 _PID = re.compile(rb"(?m)^Pid:\s*(\d{1,9})$")
 _NAME = re.compile(rb"(?m)^Name:\s*(.{1,64})$")
 

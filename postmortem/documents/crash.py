@@ -101,6 +101,8 @@ def event(
     return document_event(source, "crash", lines, at, fields, pid)._replace(**who)  # type: ignore[arg-type]
 
 
+# ── debuggers ───────────────────────────────────────────────────────────────────────────────────────────────
+
 _EXCEPTIONS = forms.regexes("formats/exceptions")
 FRAMES = 400
 _NATIVE = [form for name, form in _REGEXES.items() if name.startswith("frame ")]

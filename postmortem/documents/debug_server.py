@@ -123,14 +123,15 @@ def _stacks(source: Source, lines: list[str]) -> Iterator[Event]:
         yield from list(py_spy(source, lines, None))[:1]
 
 
-_STACKS = forms.regexes("formats/exceptions")
+# ── stacks of one process ───────────────────────────────────────────────────────────────────────────────────
+
 _FORKED = ("_launch", "_bootstrap_inner")
 
 
 def stacks(source: Source, content: bytes) -> Iterator[Event]:
     """Read a document of stacks of any tool."""
     lines = [decode(line) for line in content[: 8 << 20].split(b"\n")]
-    m = _STACKS["pid-in-path"].search(source.path)
+    m = _REGEXES["pid-in-path"].search(source.path)
     pid = whole(m[1]) if m else None
     yield from py_spy(source, lines, pid)
     yield from crash.pystack(source, lines)
@@ -141,7 +142,7 @@ def py_spy(source: Source, lines: list[str], pid: int | None) -> Iterator[Event]
     at, name, state = -1, "", ""
     frames: Frames = []
     for i, line in enumerate([*lines, "Process 0: "]):
-        process, m = _STACKS["spy-process"].match(line), _STACKS["spy-thread"].match(line)
+        process, m = _REGEXES["spy-process"].match(line), _REGEXES["spy-thread"].match(line)
         if (process or m) and at >= 0 and frames and name in ("MainThread", ""):
             fields = stack_fields(frames) | {"state": state, "tool": "py-spy"}
             if any(func.split(".")[-1] in _FORKED or "popen_fork" in file for file, _, func in frames):
@@ -151,5 +152,5 @@ def py_spy(source: Source, lines: list[str], pid: int | None) -> Iterator[Event]
             pid, at, frames = whole(process["pid"]), -1, []
         elif m:
             at, name, state, frames = i, m["name"] or "", m["state"], []
-        elif at >= 0 and (m := _STACKS["spy-frame"].match(line)):
+        elif at >= 0 and (m := _REGEXES["spy-frame"].match(line)):
             frames.append(frame_of(m))

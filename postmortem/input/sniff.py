@@ -225,6 +225,8 @@ def kind(path: str, head: bytes) -> tuple[str, str]:
     return "console", "no other rule fits"
 
 
+# ── binary formats ──────────────────────────────────────────────────────────────────────────────────────────
+
 ELF_TYPES = {1: "ELF object", 2: "ELF program", 3: "ELF library or program", 4: "ELF core"}
 IN_PARTS = {"ELF core": "core", "minidump": "minidump"}  # formats that are documents, and their kinds of source
 CONTROLS = bytes(c for c in range(32) if c not in b"\t\n\v\f\r\b\x1b\a") + b"\x7f"

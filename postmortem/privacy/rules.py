@@ -108,6 +108,8 @@ def _is_weak_secret(word: str, owner: str, value: str, glued: bool) -> bool:
     return not _PUBLIC_OWNER.search(owner) and odd(value)
 
 
+# ── secrets of a known form ─────────────────────────────────────────────────────────────────────────────────
+
 DIGITS = b"0123456789"
 _NO_DIGITS = str.maketrans("", "", DIGITS.decode())
 WORD_START = forms.regexes("privacy/secrets")["word-start"]

@@ -104,6 +104,8 @@ class Confirm:
         return Match(signature.id, captures)
 
 
+# ── hits with the lines around them ─────────────────────────────────────────────────────────────────────────
+
 PAGE = 16 << 10  # at most, because one hit holds its whole page in memory
 
 
@@ -200,6 +202,8 @@ def end_after(data: bytes, end: int, most: int) -> int:
     high = end + most
     return max(end, data.rfind(b"\n", end, high) + 1) if high < len(data) else len(data)
 
+
+# ── the lines of each pattern ───────────────────────────────────────────────────────────────────────────────
 
 TRUST = 1000
 

@@ -136,6 +136,8 @@ def _uncompared(a: Run, b: Run) -> Iterator[str]:
             yield f"The steps of {name} have no times that could be compared."
 
 
+# ── lines that one run has and the other lacks ──────────────────────────────────────────────────────────────
+
 MOST_LINES = 12
 LETTERS = 6  # in a form with a meaning
 OWN = 0.15  # share of a run's forms from which on its ordinary lines are not significant

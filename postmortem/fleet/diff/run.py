@@ -164,6 +164,10 @@ def pace(paces: Sequence[Pace]) -> Steps | None:
 Values = dict[str, set[int | None]]  # a value, and the ranks that print it
 Named = Mapping[str, Values]
 MOST_NAMES = 2000  # names
+
+
+# ── versions and settings ───────────────────────────────────────────────────────────────────────────────────
+
 _FILE = "fleet/diff/settings"
 _SAME = {"pytorch": "torch", "nvidia driver": "driver"}
 _OWN, _BARE, _SETTINGS = (frozenset(forms.rows(_FILE)[name]["words"].split()) for name in ("own", "bare", "settings"))

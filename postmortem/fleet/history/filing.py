@@ -109,6 +109,8 @@ def warn_of_network(at: Place) -> None:
         )
 
 
+# ── runs that ended well ────────────────────────────────────────────────────────────────────────────────────
+
 JOURNAL = "run.jsonl"
 LONGEST = 1 << 16  # bytes of a record
 

@@ -134,6 +134,8 @@ def _check_owner(info: os.stat_result, given: str, root: Path) -> None:
     )
 
 
+# ── the content of the roots ────────────────────────────────────────────────────────────────────────────────
+
 FILES = 50_000  # examined in one answer
 REPORTS, READ = 2, 20  # reports named of a folder, and read in one answer
 LARGEST = 8 << 20  # bytes of a report that is opened for its headline

@@ -238,6 +238,8 @@ def explain(scope: Scope, asked: Arguments) -> Answer:
 FUNCTIONS = {f.__name__: f for f in (incidents, analyze, verdict, lines, timeline, details, history, diff, explain)}
 
 
+# ── answers of bounded size ─────────────────────────────────────────────────────────────────────────────────
+
 ROOM = 12_000  # bytes of the rows of one answer
 Answer = dict[str, Any]
 
