@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from postmortem.errors import UsageError
+from postmortem.fleet.history.rows import stamp
 from postmortem.fleet.mcp import roots, window
 from postmortem.fleet.mcp.cases import Case
 from postmortem.fleet.mcp.roots import Roots
@@ -154,7 +155,7 @@ def _matching(rows: Iterable[Row], asked: Arguments) -> Iterator[Row]:
 def _event(row: Row) -> Answer:
     known = row.time == row.time
     found = {
-        "time": _iso(row.time) if known else None,
+        "time": stamp(row.time) if known else None,
         "uncertainty_s": round(row.sigma, 3) if known and row.sigma >= 0.05 else None,
         "rank": row.rank,
         "host": row.host,
@@ -167,15 +168,11 @@ def _event(row: Row) -> Answer:
     return {name: value for name, value in found.items() if value not in (None, "")}
 
 
-def _iso(at: float) -> str:
-    return text.utc(at, "%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
-
-
 def _span(rows: tuple[Row, ...]) -> str:
     times = [row.time for row in rows if row.time == row.time]
     if not times:
         return f"{len(rows):,} events, none of a known time"
-    return f"{len(rows):,} events from {_iso(times[0])} to {_iso(times[-1])}; ask with fewer conditions"
+    return f"{len(rows):,} events from {stamp(times[0])} to {stamp(times[-1])}; ask with fewer conditions"
 
 
 def lines(scope: Scope, asked: Arguments, case: Case) -> Answer:
@@ -203,7 +200,7 @@ def history(scope: Scope, asked: Arguments) -> Answer:
         conditions["cause"] = conditions.pop("fingerprint")
     for name in ("since", "until"):
         if (at := moment(asked.get(name), name)) is not None:
-            conditions[name] = _iso(at)
+            conditions[name] = stamp(at)
     with opened(scope.history, reads=True) as store:
         found, notes = store.rows(**conditions), store.notes(**conditions)
 
