@@ -18,7 +18,7 @@ from conftest import GOOD, losses, python
 from postmortem import input as collect
 from postmortem import reading
 from postmortem.analyze import Options, analyze
-from postmortem.documents import flight_recorder, small_files
+from postmortem.documents import error_file, flight_recorder
 from postmortem.formats import framing, plain_json
 from postmortem.system import pool, process
 
@@ -113,7 +113,7 @@ def test_json_is_counted_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(plain_json, "MOST_VALUES", 1000)
     flood = b'{"message": [' + b"{}," * 2000 + b"{}]}"
     source = reading.Source("error.json", "error-file", len(flood))
-    (event,) = small_files.error_file(source, flood)
+    (event,) = error_file.parse(source, flood)
     assert event.kind == "unreadable" and "more than 1,000 values" in event.text
     (event,) = flight_recorder.parse(source, b'{"entries": [' + b"{}," * 2000 + b"{}]}")
     assert event.kind == "unreadable" and "more than 1,000 values" in event.text

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from postmortem import documents
 from postmortem.analyze import analyze
-from postmortem.documents import kubernetes, outline, ras, schedulers, small_files
+from postmortem.documents import inspector, kubernetes, outline, ras, schedulers
 from postmortem.input import sniff
 from postmortem.model import Event, Source
 
@@ -219,7 +219,7 @@ def test_inspector_has_the_last_collective_of_each_rank() -> None:
     }
     later = {**record, "coll_perf": {"coll": "AllReduce", "coll_sn": 8, "coll_msg_size_bytes": 4}}
     text = json.dumps(record, indent=2) + json.dumps(later)
-    (event,) = small_files.inspector(Source("x.log", "inspector", 0), text.encode())
+    (event,) = inspector.parse(Source("x.log", "inspector", 0), text.encode())
     assert (event.rank, event.host, event.pid) == (2, "gn1", 100)
     assert event.fields["status"]["0x7f8c"]["enqueued"] == 8
 

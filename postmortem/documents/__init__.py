@@ -19,13 +19,15 @@ from postmortem.documents import (
     core,
     crash_reports,
     debug_server,
+    error_file,
     flight_recorder,
     gpus,
+    inspector,
     kubernetes,
     memory_snapshot,
     ras,
     schedulers,
-    small_files,
+    tables,
 )
 from postmortem.documents.parts import Parts, Stream
 from postmortem.model import Event, Source
@@ -33,21 +35,21 @@ from postmortem.model import Event, Source
 Reader = Callable[[Source, bytes], Iterator[Event]]
 
 READERS: dict[str, Reader] = {
-    "error-file": small_files.error_file,
+    "error-file": error_file.parse,
     "flight-recorder": flight_recorder.parse,
     "stack": debug_server.stacks,
     "core-head": core.head,
     "coredumpctl": crash_reports.coredumpctl,
     "abrt": crash_reports.abrt,
-    "process-table": small_files.processes,
-    "cgroup": small_files.counters,
+    "process-table": tables.processes,
+    "cgroup": tables.counters,
     "slurm": schedulers.parse,
     "job-report": schedulers.parse,
     "unit-status": schedulers.parse,
     "gpu-report": gpus.parse,
     "ras": ras.parse,
     "debug-server": debug_server.parse,
-    "inspector": small_files.inspector,
+    "inspector": inspector.parse,
 }
 IN_PARTS: dict[str, Callable[[Source, Parts, str], Iterator[Event]]] = {
     "core": core.parse,
