@@ -15,7 +15,17 @@ from typing import Any
 import regex
 
 from postmortem import documents, scan
-from postmortem.blocks import faults, progress, sanitizers, small_blocks, stacks, torchrun, traceback
+from postmortem.blocks import (
+    cut_excerpts,
+    faults,
+    oom_tasks,
+    own_verdict,
+    progress,
+    sanitizers,
+    stacks,
+    torchrun,
+    traceback,
+)
 from postmortem.blocks.guard import Guard
 from postmortem.formats import envelope, unwrap
 from postmortem.formats.envelope import Style
@@ -36,11 +46,11 @@ _PARSERS: tuple[tuple[Signature, Callable[[Excerpt], Iterator[Event]]], ...] = (
     (stacks.OPENER, stacks.parse_crash),
     (stacks.DUMP, stacks.parse_dump),
     (torchrun.OPENER, torchrun.parse),
-    (small_blocks.OOM, small_blocks.oom_tasks),
+    (oom_tasks.OPENER, oom_tasks.parse),
     (faults.OPENER, faults.parse),
     (faults.LIBRARY, faults.parse_library),
     (faults.WAITING, faults.parse_waiting),
-    (small_blocks.OWN_VERDICT, small_blocks.own_verdict),
+    (own_verdict.OPENER, own_verdict.parse),
     (sanitizers.OPENER, sanitizers.parse),
 )
 OPENERS = tuple(opener for opener, _ in _PARSERS)
@@ -84,11 +94,11 @@ def parse(
         kinds = _ORDINARY[source.kind]
         found = guard.events(None, progress.parse, source, scanned.samples, style, lines)
         events += found if kinds is None else [e for e in found if e.kind in kinds]
-        if kinds is None and len(scanned.samples) == 1 and scanned.bytes <= small_blocks.MOST_BYTES:
-            events += guard.events(None, small_blocks.cut_excerpt, source, scanned.samples[0].text, style)
+        if kinds is None and len(scanned.samples) == 1 and scanned.bytes <= cut_excerpts.MOST_BYTES:
+            events += guard.events(None, cut_excerpts.parse, source, scanned.samples[0].text, style)
     if scanned.samples and scanned.samples[-1].text.rstrip().endswith(_LOST_BLOCK):
         guard.note("the log ends in a block of NUL bytes, as after a host that lost power")
-    events = small_blocks.without_own_verdicts(events)
+    events = own_verdict.without(events)
     events = guard.call(events, lambda: _together(events, library, guard))
     return sorted(events, key=lambda e: (e.where.line or 0, e.kind, e.pattern or ""))
 
