@@ -137,6 +137,13 @@ def test_after_a_death_the_ranks_begin_again() -> None:
     assert attempts(work[0], line(10, "death"), line(13), line(14), work[1]) == [0, 0, 0, 1, 1]
 
 
+@pytest.mark.parametrize(("before", "again"), [(1.0, True), (1.1, False)])
+def test_lines_that_a_pipe_held_back_begin_nothing(before: float, again: bool) -> None:
+    """A rank had printed them before the launcher reported its death."""
+    death, late = (line(10, "death", at=NOON, raw_time="x"), line(20, kind="progress", at=NOON - before, raw_time="x"))
+    assert attempts(line(1, kind="progress"), death, late) == ([0, 0, 1] if again else [None] * 3)
+
+
 def test_a_death_without_later_work_is_the_end() -> None:
     assert attempts(line(1, kind="progress"), line(10, "death"), line(20)) == [None] * 3
 
@@ -145,6 +152,21 @@ def test_an_agent_that_reports_two_deaths_had_two_attempts() -> None:
     """A group that never forms again begins nothing, and the agent tells of its end, too."""
     assert attempts(line(1), line(10, "death", pid=7), line(20), line(30, "death", pid=7)) == [0, 0, 1, 1]
     assert attempts(line(1), line(10, "death", pid=7), line(20), line(30, "death", pid=8)) == [None] * 4
+
+
+@pytest.mark.parametrize(("rank", "local", "again"), [(3, 3, True), (1, 1, True), (5, 1, False)])
+def test_another_launcher_of_the_same_host_was_started_anew(rank: int, local: int, again: bool) -> None:
+    """It reports ranks of which the first is the same; another host's launcher has others."""
+    first = [line(1), line(10, "death", pid=7), line(16, kind="exit", rank=1, local_rank=1)]
+    second = [line(20), line(30, "death", pid=8), line(31, kind="exit", rank=rank, local_rank=local)]
+    assert attempts(*first, *second) == ([0, 0, 0, 1, 1, 1] if again else [None] * 6)
+
+
+@pytest.mark.parametrize(("pause", "again"), [(60.0, False), (60.1, True)])
+def test_a_program_that_ended_and_writes_a_minute_later_was_started_anew(pause: float, again: bool) -> None:
+    raised = line(5, kind="exception", frames=[["train.py", 3, "<module>"]])
+    written = [line(n, at=NOON + at, raw_time="x") for n, at in ((1, -9.0), (4, 0.0), (9, pause))]
+    assert attempts(*written[:2], raised, written[2]) == ([0, 0, 0, 1] if again else [None] * 4)
 
 
 def test_the_controller_reports_each_start() -> None:
@@ -251,7 +273,7 @@ def test_three_attempts_of_which_two_failed_alike() -> None:
     assert last in render_markdown(incident)
 
 
-@pytest.mark.parametrize(("after", "attempts"), [(0.9, [None, None]), (1.1, [0, 1])])
+@pytest.mark.parametrize(("after", "attempts"), [(1.0, [None, None]), (1.1, [0, 1])])
 def test_a_part_of_a_rotated_log_is_another_run_if_it_begins_later(after: float, attempts: list[int | None]) -> None:
     """A line may be written a second late; a run that somebody started again begins after the end of the other."""
     raised = event(file="train.log.1", kind="exception", at=NOON, raw_time="x", frames=[["train.py", 3, "<module>"]])
