@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -46,6 +47,10 @@ ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "sample_logs"
 sys.path.append(str(ROOT / "benchmarks"))
 corpus: Any = importlib.import_module("corpus")
+# What of the caller's environment the suite may depend on, as in .ci/run: the way to an index, and what a test is asked by.
+OF_PIP = r"PIP_\w+|SSL_CERT_\w+|(?i:https?|no)_proxy"
+ASKED = "CHROMIUM|CLEAN|DEBIAN|FAULTS|GOLDEN|KILLS|PYTHONS|REQUIRE|SEED"
+KEPT = re.compile(rf"PATH|HOME|TMPDIR|LD_LIBRARY_PATH|ARROW_\w+|PYTEST_\w+|{OF_PIP}|POSTMORTEM_({ASKED})")
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 GOOD = "".join(f"2026-11-20 21:01:{i:02d},548 INFO [rank0] step {i} loss 2.0\n" for i in range(50))
 GOOD += "2026-11-20 21:02:00,548 INFO [rank0] training finished, exiting\n"
@@ -250,10 +255,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure() -> None:
-    """The suite starts hundreds of processes, and each would compile the package again without its bytecode. In the
-    background of a shell it inherits an ignored SIGINT, under nohup SIGHUP, and so would all of them."""
+    """The suite starts hundreds of processes, which inherit nothing of the shell: RANK, COLUMNS, POSTMORTEM_HISTORY and
+    FORCE_COLOR change what they print, and without bytecode each would compile the package again. In the background of
+    a shell the suite inherits an ignored SIGINT, under nohup SIGHUP, and so would all of them."""
     sys.dont_write_bytecode = False
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    for name in [name for name in os.environ if not KEPT.fullmatch(name)]:
+        del os.environ[name]
+    os.environ["LANG"] = "C.UTF-8"
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)

@@ -186,7 +186,6 @@ def test_the_users_own_folder_is_read_where_no_other_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.delenv("POSTMORTEM_PATTERNS", raising=False)
     own, other = tmp_path / "config" / "postmortem" / "patterns", tmp_path / "other"
     own.mkdir(parents=True)
     other.mkdir()

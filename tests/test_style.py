@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 
@@ -36,6 +37,17 @@ def test_prose_keeps_to_the_limits_of_well_kept_libraries() -> None:
 def test_shellcheck() -> None:
     recipes = [*(ROOT / "recipes").rglob("*.sh"), *(ROOT / "recipes").rglob("*.sbatch")]
     subprocess.run(["shellcheck", ROOT / ".ci" / "run", *recipes], check=True)
+
+
+def test_the_suite_reads_no_variable_of_a_developers_shell() -> None:
+    """Each of these changes what a command prints or where it writes; the index and the browser are asked for."""
+    strange = dict.fromkeys(
+        ("POSTMORTEM_HISTORY", "RANK", "SLURM_JOB_ID", "COLUMNS", "FORCE_COLOR", "TZ", "LC_ALL", "PYTHONSTARTUP"), "9"
+    )
+    asked = {"PIP_INDEX_URL": "http://localhost/simple", "POSTMORTEM_CHROMIUM": "/opt/chromium", "PYTEST_X": "1"}
+    code = "import conftest, json, os; conftest.pytest_configure(); print(json.dumps(dict(os.environ)))"
+    seen = json.loads(python("-c", code, cwd=ROOT / "tests", env=strange | asked | {"LANG": "de_DE"}).stdout)
+    assert not strange.keys() & seen.keys() and asked.items() <= seen.items() and seen["LANG"] == "C.UTF-8"
 
 
 def test_versions_agree() -> None:

@@ -34,14 +34,11 @@ from postmortem.fleet.tickets import posting, trackers
 
 LOGS = SAMPLES / "oom-on-second-host" / "logs"
 ROWS = table("tickets")
-SECRETS = ("GITHUB_TOKEN", "GH_TOKEN", "GITLAB_TOKEN", "JIRA_TOKEN", "REDMINE_API_KEY", "SERVICENOW_TOKEN")
 
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No credentials and no proxy of the developer."""
-    for name in (*SECRETS, trackers.VARIABLE, "NETRC"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("no_proxy", "*")
 
