@@ -86,8 +86,8 @@ def test_the_verdict_in_the_readme_is_todays(tmp_path: Path) -> None:
 def test_make_targets_of_the_readme_exist() -> None:
     targets = set(re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert targets == {*("help", "demo", "test", "check", "soak", "bench", "docs", "examples", "lock", "dist", "clean")}
-    for document in DOCUMENTS:
-        assert set(re.findall(r"^    make ([a-z]+)", document.read_text(), re.MULTILINE)) <= targets
+    named = {name for page in DOCUMENTS for name in re.findall(r"^    make ([a-z]+)", page.read_text(), re.MULTILINE)}
+    assert named and named <= targets
 
 
 def test_the_generated_pages_are_up_to_date() -> None:
@@ -139,13 +139,14 @@ def linked(pattern: re.Pattern[str]) -> dict[Path, tuple[str, ...]]:
 
 
 def test_each_recipe_has_a_page() -> None:
-    assert {*RECIPE_FILES} <= linked(re.compile(r"\]\(([^)#]+)")).keys()
+    assert RECIPE_FILES and {*RECIPE_FILES} <= linked(re.compile(r"\]\(([^)#]+)")).keys()
 
 
 def test_page_states_how_each_recipe_was_tested() -> None:
     """Run, or validated by its schema only. A recipe that was run is named by a test of this folder."""
     tests = "".join(path.read_text() for path in (ROOT / "tests").glob("*recipe*_*.py"))
     rows = linked(ROW)
+    assert FILES
     for path in FILES:
         assert path in rows and WORDS.fullmatch(rows[path][0]), path.name
         assert path.name in tests or not rows[path][0].startswith(("run", "commands run")), path.name

@@ -66,7 +66,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @needs("mkdocs")
 def test_site_is_built_without_a_dead_link(site: Path) -> None:
     """Each page of docs/, the pages outside it that they link to, and a link between the two."""
-    for page in (ROOT / "docs").rglob("*.md"):
+    assert (pages := [*(ROOT / "docs").rglob("*.md")])
+    for page in pages:
         name = page.relative_to(ROOT / "docs").with_suffix(".html")
         assert (site / (name.with_name("index.html") if name.name == "README.html" else name)).is_file(), page
     copies = site / "repository"

@@ -49,6 +49,7 @@ def test_every_file_fits_the_schema() -> None:
     }
     schema = json.loads((resources.folder("patterns") / "schema.json").read_text())
     validator = jsonschema.Draft202012Validator(schema)
+    assert FILES
     for file in FILES:
         errors = [
             f"{file}: {e.json_path}: {e.message}" for e in validator.iter_errors(yaml.load(file.read_text(), Loader))

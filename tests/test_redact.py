@@ -54,12 +54,13 @@ def test_planted_secrets_are_found_and_their_context_remains() -> None:
     counted, kinds = Counter(p.kind for p in missed), Counter(p.kind for p in PLANTS)
     assert [p.text for p in missed if counted[p.kind] > 0.3 * kinds[p.kind]] == []
     assert len(missed) <= 0.04 * sum(kinds[kind] for kind in AFTER), missed
-    for p in LINES:
-        if p.kind not in WHOLE and "ookie: " not in p.text and p.text.count(p.secret) == 1:
-            before, after = p.text.split(p.secret)
-            clean = Redactor().text(p.text)
-            assert clean.startswith(before[:20]) and clean.endswith(after[-10:])
-            assert len(MARK.findall(clean)) == 1, clean
+    once = [p for p in LINES if p.kind not in WHOLE and "ookie: " not in p.text and p.text.count(p.secret) == 1]
+    assert len(once) > 0.9 * len(LINES)
+    for p in once:
+        before, after = p.text.split(p.secret)
+        clean = Redactor().text(p.text)
+        assert clean.startswith(before[:20]) and clean.endswith(after[-10:])
+        assert len(MARK.findall(clean)) == 1, clean
 
 
 def test_ordinary_lines_are_left_alone() -> None:

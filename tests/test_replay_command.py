@@ -4,6 +4,7 @@ catalogue of scenarios, its jobs and the samples agree; a plan starts the right 
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import pickle  # of our own data
 import shlex
@@ -93,14 +94,11 @@ HOSTILE = [
 
 def test_values_of_a_document_reach_a_job_only_if_typed_and_in_range() -> None:
     names = [*catalogue.COMMON, *catalogue.OWN, *catalogue.RUNNER, "world_size", "env", "script", "; rm"]
-    for value in HOSTILE:
-        for row in SCENARIOS:
-            hint = {"scenario": row.id, "arguments": dict.fromkeys(names, value)}
-            made = pick.order(document(replay=hint))
-            known = catalogue.taken(row)
-            for name, taken in made.arguments.items():
-                assert known[name].read(name, taken) == taken
-            assert 1 <= made.nproc <= pick.MOST_RANKS
+    for value, row in itertools.product([*HOSTILE, 3], SCENARIOS):
+        made = pick.order(document(replay={"scenario": row.id, "arguments": dict.fromkeys(names, value)}))
+        known = catalogue.taken(row)
+        assert all(value == 3 and known[name].read(name, taken) == taken for name, taken in made.arguments.items())
+        assert bool(made.arguments) == (value == 3) and 1 <= made.nproc <= pick.MOST_RANKS
 
 
 def test_settings_of_the_user_precede_those_of_a_report(tmp_path: Path) -> None:

@@ -169,7 +169,8 @@ def test_a_trace_has_hosts_as_processes_and_ranks_as_threads() -> None:
     assert set(hosts.values()) == {"n000", "n001", "n004"} and "rank 9" in names.values()
     assert all(e["ts"] >= 0 and isinstance(e["ts"], int) for e in events if e["ph"] != "M")
     lifetimes = {(e["pid"], e["tid"]): (e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X"}
-    for event in (e for e in events if e["ph"] == "i" and e["tid"]):
+    assert (moments := [e for e in events if e["ph"] == "i" and e["tid"]])
+    for event in moments:
         first, last = lifetimes[event["pid"], event["tid"]]
         assert first <= event["ts"] <= last
     assert [e["args"]["text"] for e in events if e.get("s") == "g"] == ["Killed process 9"]

@@ -122,7 +122,9 @@ def test_packages_left_out_of_the_bill_are_needed_on_windows_only() -> None:
     """The site's tools need colorama everywhere, click on Windows: the lock only shows that both need it."""
     for name in sbom.WINDOWS:
         (pin,) = (pin for pin in LOCKED if pin.name == name)
-        for asker in {*pin.via} & {p.name for p in sbom.needed(LOCKED, [r.name for r in sbom.required(PROJECT)])}:
+        needed = {p.name for p in sbom.needed(LOCKED, [r.name for r in sbom.required(PROJECT)])}
+        assert (askers := {*pin.via} & needed)
+        for asker in askers:
             wanted = [Requirement(line) for line in importlib.metadata.requires(asker) or ()]
             markers = [r.marker for r in wanted if r.name == name and "extra" not in str(r.marker)]
             assert markers and not any(m is None or m.evaluate(sbom.linux("3.11")) for m in markers), asker

@@ -104,9 +104,10 @@ def test_two_ranks_in_one_export_do_not_mix() -> None:
 
 
 def test_plain_consoles_stay_as_they_are() -> None:
-    for path in sorted(SAMPLES.rglob("*")):
-        if path.suffix in (".log", ".err", ".out") and not path.read_bytes().startswith(b"{"):
-            assert unwrapped(path.read_bytes()) is None, path
+    texts = {path: path.read_bytes() for path in SAMPLES.rglob("*") if path.suffix in (".log", ".err", ".out")}
+    assert (plain := {path: text for path, text in texts.items() if not text.startswith(b"{")})
+    for path, text in plain.items():
+        assert unwrapped(text) is None, path
     row = "Trainable params: 874" + " " * 59
     assert unwrapped("".join(f"{row}\n  {i} rows of weights\n" for i in range(20))) is None, "a table on a terminal"
     # Bunyan's printer passes on records that it cannot read: two on one line, at the head of the file

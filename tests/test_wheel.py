@@ -25,10 +25,10 @@ def run(home: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def test_wheel_has_the_data_files(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     for folder in ("patterns", "schemas", "reports/templates", "reports/styles", "reports/scripts"):
-        for path in (ROOT / folder).rglob("*.*"):
-            inside = folder != "reports/scripts" or path.name in ("report.js", "theme.js")
-            if path.is_file() and inside and "__pycache__" not in path.parts:
-                assert f"postmortem/_data/{path.relative_to(ROOT)}" in names
+        paths = [path for path in (ROOT / folder).rglob("*.*") if path.is_file() and "__pycache__" not in path.parts]
+        if folder == "reports/scripts":
+            paths = [path for path in paths if path.name in ("report.js", "theme.js")]
+        assert paths and {f"postmortem/_data/{path.relative_to(ROOT)}" for path in paths} <= names
     assert "postmortem/py.typed" in names  # type checkers read the types of a package that has it
     assert not [n for n in names if n.startswith(("tests/", "sample_logs/")) or "reports/examples" in n]
 
