@@ -47,8 +47,9 @@ demo: .venv/.core  ## analyze one incident of sample_logs/ and print the path of
 	@$(BIN)/postmortem analyze $(DEMO)/logs
 	@echo "on your own logs: $(BIN)/postmortem analyze YOUR/LOGS"
 
-# One worker more than cores: jobs, signals and servers make many of the tests wait.
-SUITE := $(BIN)/python -m pytest -q -n $$(($$(nproc) + 1)) --dist loadfile --no-loadscope-reorder
+# One more than cores: jobs, signals and servers make many of the tests wait.
+WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
+SUITE := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: .venv/.dev  ## the suite on all cores; tests that cannot run here are listed with the reason
 	@$(SUITE) -rs -m 'not release' --durations 20
