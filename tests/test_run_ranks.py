@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,7 +62,7 @@ def oom_kills(group: Path) -> int:
 
 @needs("root", "cgroup")
 def test_an_oom_kill_is_established_without_the_kernels_log(tmp_path: Path, cgroup: Path) -> None:
-    command = job(tmp_path, "host_oom_rank", megabytes=48)
+    command = job(tmp_path, "host_oom_rank", ranks=2, megabytes=48)
     running = begin(tmp_path, command, preexec_fn=lambda: (cgroup / "cgroup.procs").write_text(str(os.getpid())))
     assert running.wait(120) == 1
     category, confidence, ranks, _ = verdict(run_folder(tmp_path))
@@ -74,13 +73,13 @@ def test_an_oom_kill_is_established_without_the_kernels_log(tmp_path: Path, cgro
 
 @needs("cgroup")
 def test_a_manual_kill_is_established_not_to_be_an_oom(tmp_path: Path) -> None:
-    running = begin(tmp_path, job(tmp_path, "healthy"))
-    pid = ranks_of(tmp_path)[2]
-    time.sleep(4)
+    running = begin(tmp_path, job(tmp_path, "healthy", ranks=2))
+    pid = ranks_of(tmp_path, 2)[1]
+    wait_for(lambda: b"step 3" in (tmp_path / "console").read_bytes())
     os.kill(pid, signal.SIGKILL)
     assert running.wait(60) == 1
     *found, headline = verdict(run_folder(tmp_path))
-    assert found == ["external-signal", "established", [2]]
+    assert found == ["external-signal", "established", [1]]
     assert "not by the kernel's out-of-memory killer" in headline
 
 
@@ -92,8 +91,8 @@ def test_a_crash_that_prints_nothing_names_its_line(tmp_path: Path) -> None:
 
 
 def test_a_killed_launcher_leaves_no_rank(tmp_path: Path) -> None:
-    running = begin(tmp_path, job(tmp_path, "healthy"))
-    ranks = ranks_of(tmp_path)
+    running = begin(tmp_path, job(tmp_path, "healthy", ranks=2))
+    ranks = ranks_of(tmp_path, 2)
     os.kill(torchrun(tmp_path)[0], signal.SIGKILL)
     assert running.wait(60) == -signal.SIGKILL
     assert not [pid for pid in ranks.values() if alive(pid)]
@@ -136,7 +135,7 @@ def test_the_plugin_of_torchrun_records_ends_and_analyzes_a_failure(tmp_path: Pa
 @needs("root", "cgroup")
 def test_the_plugin_establishes_an_oom_kill_too(tmp_path: Path, cgroup: Path) -> None:
     inside = ("sh", "-c", f'echo $$ > {cgroup}/cgroup.procs; exec "$@"', "-")
-    with_plugin(tmp_path, job(tmp_path, "host_oom_rank", megabytes=48), before=inside)
+    with_plugin(tmp_path, job(tmp_path, "host_oom_rank", ranks=2, megabytes=48), before=inside)
     assert verdict(plugin_folder(tmp_path))[:2] == ("host-oom", "established")
 
 
