@@ -91,7 +91,8 @@ class Cases:
     async def _read(self, key: Key, progress: Progress) -> Case:
         stamp = await to_thread.run_sync(self.roots.stamp, key[1])
         words = [sys.executable, "-P", "-m", "postmortem.fleet.mcp.child"]
-        process = await anyio.open_process(words, stderr=None, start_new_session=True)
+        with anyio.CancelScope(shield=True):  # cancelled in its start, a child would be left to nobody
+            process = await anyio.open_process(words, stderr=None, start_new_session=True)
         try:
             line = await self._output(process, key, progress)
         finally:  # whatever ends this call ends the child and its workers, which are one process group
