@@ -16,6 +16,7 @@ import tarfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,18 +44,27 @@ def piped(*roots: Path) -> Any:
     return stdio_client(StdioServerParameters(command=COMMAND[0], args=words, env=ENVIRONMENT))
 
 
+def local(roots: tuple[Path, ...], history: Path | None) -> Any:
+    """A server in this process."""
+    from postmortem.fleet.mcp.roots import Roots
+    from postmortem.fleet.mcp.server import Scope, made
+
+    return made(Scope(Roots(roots), (), history and str(history)))
+
+
+shared = cache(local)
+
+
 def talk(
     *roots: Path, history: Path | None = None, server: Callable[..., Any] | None = None
 ) -> Callable[[Callable[[Any], Awaitable[Any]]], Any]:
     """Connect a client to a new server: `@talk(folder)` runs the function below it, and leaves its result."""
     from mcp.client.client import Client
 
-    from postmortem.fleet.mcp.roots import Roots
-    from postmortem.fleet.mcp.server import Scope, made
-
     def run(conversation: Callable[[Any], Awaitable[Any]]) -> Any:
         async def main() -> Any:
-            here = server(*roots) if server else made(Scope(Roots(roots), (), history and str(history)))
+            usual = shared if roots == (SAMPLES,) else local  # what is read there once is known
+            here = server(*roots) if server else usual(roots, history)
             async with Client(here) as client:
                 return await conversation(client)
 
