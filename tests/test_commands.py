@@ -1,7 +1,7 @@
-"""The commands of the README, the tutorial and the how-tos, run from the wheel in an environment of its own.
+"""The wheel, and from it, in an environment of its own, the commands of the README, the tutorial and the how-tos.
 
-A block of commands is indented, or fenced as `sh` or `console`. A comment above it may have a reason not to run it, or
-the exit code of each of its lines:
+A block of commands is indented, or fenced as `sh`; one fenced as `console` has their output, too. A comment above it may
+have a reason not to run it, or the exit code of each of its lines:
 
     <!-- not run: it needs a cluster -->
     <!-- exit 1: a draft -->
@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import subprocess
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -33,6 +34,7 @@ MOST_LEFT_OUT = 22
 class Block(NamedTuple):
     document: Path
     lines: list[str]
+    quoted: list[list[str]]  # of each line, what it prints
     code: int
     reason: str  # why it is not run; empty where it is
 
@@ -41,13 +43,15 @@ def blocks() -> Iterator[Block]:
     for document in DOCUMENTS:
         for found in BLOCK.finditer(document.read_text()):
             text, kind = found["indented"] or found["fenced"], found["kind"]
-            lines = [line.strip() for line in text.splitlines()]
+            lines, quoted = [line.strip() for line in text.splitlines()], []
             if kind == "console":
-                lines = [line[2:] for line in lines if line.startswith("$ ")]
+                quoted = [part.splitlines() for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]]
+                lines = [line for line, *_ in quoted]
+                quoted = [[line.rstrip() for line in part[1:] if line.strip() not in ("", "…")] for part in quoted]
             if found["indented"] or kind in ("sh", "console"):
                 mark = found["mark"] or "exit 0"
                 reason = found["reason"] if mark == "not run" else ""
-                yield Block(document, lines, 0 if reason else int(mark.split()[1]), reason)
+                yield Block(document, lines, quoted or [[]] * len(lines), 0 if reason else int(mark.split()[1]), reason)
 
 
 BLOCKS = list(blocks())
@@ -55,6 +59,7 @@ BLOCKS = list(blocks())
 
 def test_most_commands_are_run() -> None:
     left_out = [block for block in BLOCKS if block.reason]
+    assert sum(len(lines) for block in BLOCKS for lines in block.quoted if not block.reason) > 30
     assert len(left_out) <= MOST_LEFT_OUT and sum(len(block.lines) for block in BLOCKS if not block.reason) >= 45
     assert {block.document for block in BLOCKS if not block.reason} >= {*DOCUMENTS[:2]}
 
@@ -106,14 +111,74 @@ def run(installed: Path, folder: Path, script: str, reader: str = "reader") -> s
     ids=lambda path: path.stem,
 )
 def test_each_command_ends_as_documented(document: Path, installed: Path, folder: Path) -> None:
+    """In one shell, as a reader types them; the quoted lines are printed in their order."""
     typed = [
-        (line, block.code)
+        (line, quoted, block.code)
         for block in BLOCKS
         if block.document == document and not block.reason
-        for line in block.lines
+        for line, quoted in zip(block.lines, block.quoted, strict=True)
     ]
-    script = "\n".join(f'{line}\necho "=== {n} $?"' for n, (line, _) in enumerate(typed))
+    streams = "exec 2>&1\n" if any(quoted for _, quoted, _ in typed) else ""
+    script = streams + "\n".join(f'{line}\necho "=== {n} $?"' for n, (line, *_) in enumerate(typed))
     done = run(installed, folder, script, document.stem)
-    codes = [int(code) for code in re.findall(r"^=== \d+ (\d+)$", done.stdout, re.MULTILINE)]
-    wrong = [(line, code) for (line, wanted), code in zip(typed, codes, strict=True) if code != wanted]
-    assert not wrong and "Traceback" not in done.stderr, done.stderr[-4000:]
+    *printed, _ = re.split(r"^=== \d+ (\d+)\n", done.stdout, flags=re.MULTILINE)
+    for (line, quoted, code), shown, ended in zip(typed, printed[::2], printed[1::2], strict=True):
+        today = iter([text.rstrip() for text in shown.splitlines()])
+        stale = [text for text in quoted if text not in today]  # `in` goes on behind the last one found
+        assert not stale and int(ended) == code, f"{line} ends with {ended} and prints\n{shown}\n{done.stderr[-4000:]}"
+    assert "Traceback" not in done.stderr, done.stderr[-4000:]
+
+
+# ── the wheel ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def command(home: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")} | {
+        "XDG_CONFIG_HOME": str(home / "config")
+    }
+    command = [home / "venv" / "bin" / "postmortem", *arguments]
+    return subprocess.run(command, cwd=home, env=env, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.slow
+def test_wheel_has_the_data_files(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for folder in ("patterns", "schemas", "reports/templates", "reports/styles", "reports/scripts"):
+        paths = [path for path in (ROOT / folder).rglob("*.*") if path.is_file() and "__pycache__" not in path.parts]
+        if folder == "reports/scripts":
+            paths = [path for path in paths if path.name in ("report.js", "theme.js")]
+        assert paths and {f"postmortem/_data/{path.relative_to(ROOT)}" for path in paths} <= names
+    assert "postmortem/py.typed" in names  # type checkers read the types of a package that has it
+    assert not [n for n in names if n.startswith(("tests/", "sample_logs/")) or "reports/examples" in n]
+
+
+@pytest.mark.slow
+def test_installed_command_works(installed: Path) -> None:
+    listed = command(installed, "patterns", "list")
+    assert listed.returncode == 0 and len(listed.stdout.splitlines()) >= 80, listed.stderr
+    shown = command(installed, "patterns", "show", "kernel-oom-killed-process")
+    assert str(installed) in shown.stdout.replace(str(installed.resolve()), str(installed))
+    done = command(installed, "analyze", SAMPLES / "host-oom-cache-of-rank-2" / "logs")
+    assert done.returncode == 0, done.stderr
+    assert "<html" in (installed / "postmortem-report.html").read_text()
+    for name in ("incident", "brief", "event"):
+        schema = command(installed, "schema", name)
+        assert schema.stdout == (ROOT / "schemas" / f"{name}-1.schema.json").read_text(), schema.stderr
+    written = command(installed, "replay", "slow-rank", "--write", "slow.py")
+    assert written.returncode == 0 and "def slow_rank" in (installed / "slow.py").read_text(), written.stderr
+
+
+@pytest.mark.slow
+def test_man_finds_the_page_where_pip_puts_it(installed: Path) -> None:
+    """`man` looks beside each folder of the PATH: share/man next to bin."""
+    page = installed / "venv" / "share" / "man" / "man1" / "postmortem.1"
+    assert page.read_text() == (ROOT / "docs" / "reference" / "postmortem.1").read_text()
+
+
+@pytest.mark.slow
+def test_completion_knows_the_installed_patterns(installed: Path) -> None:
+    assert "_POSTMORTEM_COMPLETE=complete_bash" in command(installed, "completion", "bash").stdout
+    given = {"_POSTMORTEM_COMPLETE": "complete_bash", "COMP_WORDS": "postmortem explain kernel-oom", "COMP_CWORD": "2"}
+    program = installed / "venv" / "bin" / "postmortem"
+    done = subprocess.run([program], env={**os.environ, **given}, capture_output=True, text=True)
+    assert "kernel-oom-killed-process" in done.stdout, done.stderr

@@ -1,57 +1,22 @@
-"""The site is built strictly and needs no network; the tutorial quotes the present output of each command."""
+"""The site is built strictly and needs no network."""
 
 from __future__ import annotations
 
-import os
-import re
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from gathered import tool
 
 from conftest import ROOT, needs, python
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
-
 
 def build(*options: str | Path, config: Path = ROOT / "mkdocs.yml") -> subprocess.CompletedProcess[str]:
     words = ("-m", "mkdocs", "build", "--strict", "--config-file", config, *options)
     return python(*words, env={"NO_MKDOCS_2_WARNING": "1"})
-
-
-def commands() -> Iterator[tuple[str, list[str]]]:
-    """Yield each command of the tutorial with its quoted output."""
-    for block in re.findall(r"^```console\n(.*?)^```$", TUTORIAL, re.DOTALL | re.MULTILINE):
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command, *lines = part.splitlines()
-            yield command, [line.rstrip() for line in lines if line.strip() not in ("", "…")]
-
-
-@pytest.mark.slow
-def test_tutorial_quotes_the_present_output(tmp_path: Path) -> None:
-    """In one shell, as a reader types it; the quoted lines in their order."""
-    (tmp_path / "sample_logs").symlink_to(ROOT / "sample_logs")
-    tool(tmp_path / "bin", "postmortem", f'#!/bin/sh\nexec {sys.executable} -m postmortem "$@"\n')
-    typed = [*commands()]
-    assert len(typed) >= 9 and sum(len(lines) for _, lines in typed) > 30
-    script = "\n".join(f"echo '=== {i}'\n{line}" for i, (line, _) in enumerate(typed))
-    path = os.pathsep.join((str(tmp_path / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]))
-    env = os.environ | {"PATH": path, "PYTHONPATH": str(ROOT), "LC_ALL": "C.UTF-8", "HOME": str(tmp_path)}
-    env.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))  # the compiled patterns are there
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=env, text=True, **streams)  # type: ignore[call-overload]
-    printed = re.split(r"^=== \d+\n", done.stdout, flags=re.MULTILINE)[1:]
-    for (line, quoted), shown in zip(typed, printed, strict=True):
-        today = iter([text.rstrip() for text in shown.splitlines()])
-        stale = [text for text in quoted if text not in today]  # `in` goes on behind the last one found
-        assert not stale, f"{line} prints\n{shown}"
 
 
 @pytest.fixture(scope="module")
