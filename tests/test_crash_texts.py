@@ -18,7 +18,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import ROOT
+from conftest import ROOT, table
 from postmortem import documents
 from postmortem.analyze import analyze
 from postmortem.documents import crash
@@ -26,57 +26,7 @@ from postmortem.model import Source
 from postmortem.report.html import render_html
 
 CRASHES = ROOT / "tests" / "data" / "crashes"
-EXPECTED = {
-    "gdb-segv.txt": (
-        "native-crash",
-        "kernels.cpp:11",
-        "(pid 17538) crashed with SIGSEGV in gather_row (kernels.cpp:11), table=NULL",
-    ),
-    "gdb-abort.txt": ("native-crash", "kernels.cpp:15", "aborted (SIGABRT) in check_shape (kernels.cpp:15)"),
-    "gdb-thread.txt": (
-        "native-crash",
-        "kernels.cpp:11",
-        "crashed with SIGSEGV in gather_row (kernels.cpp:11), table=NULL",
-    ),
-    "pystack-segv.txt": (
-        "native-crash",
-        "kernels.cpp:11",
-        "at address 0x300 in gather_row (kernels.cpp:11), called from train.py:13",
-    ),
-    "pystack-abort.txt": ("native-crash", "kernels.cpp:15", "aborted (SIGABRT) in check_shape (kernels.cpp:15)"),
-    "asan.log": (
-        "native-crash",
-        "k.cpp:3",
-        "(pid 30122) made an invalid memory access: heap-buffer-overflow in gather_row (k.cpp:3)",
-    ),
-    "tsan_main.log": ("native-crash", "k.cpp:6", "data race in bump (k.cpp:6)"),
-    "compute-sanitizer.log": (
-        "gpu-fault",
-        "kernels.cu:33",
-        "Invalid __global__ write of size 4 bytes in scale_rows (kernels.cu:33)",
-    ),
-    "cuda-gdb.txt": ("gpu-fault", None, "Warp Illegal Address in scale_rows"),
-    "coredumpctl-info.txt": (
-        "native-crash",
-        None,
-        "on gpu-3 (pid 20075) crashed with SIGSEGV in gather_row (libkernels.so)",
-    ),
-    "coredumpctl-list.txt": ("native-crash", None, "(pid 20075) crashed with SIGSEGV"),
-    "coredumpctl-list.json": ("native-crash", None, "(pid 20340) crashed with SIGSEGV"),
-    "journal-verbose.txt": ("native-crash", None, "Rank 5 on gpu-7 (pid 20340) crashed with SIGSEGV"),
-    "lldb.txt": ("native-crash", "attn.cpp:7", "crashed with SIGSEGV in Cache::lookup (attn.cpp:7)"),
-    "valgrind-segv.log": (
-        "native-crash",
-        "attn.cpp:7",
-        "made an invalid memory access: crash with SIGSEGV in Cache::lookup (attn.cpp:7)",
-    ),
-    "valgrind-invalid-write.log": ("native-crash", "attn.cpp:23", "Invalid write of size 4 in main (attn.cpp:23)"),
-    "apport.crash": (
-        "native-crash",
-        "kernels.cpp:11",
-        "Rank 3 (pid 20075) crashed with SIGSEGV in gather_row (kernels.cpp:11), table=NULL",
-    ),
-}
+EXPECTED = table("crash_texts")["expected"]
 
 
 @pytest.mark.parametrize("name", EXPECTED)

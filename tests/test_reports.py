@@ -14,6 +14,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conftest import table
 from postmortem import documents
 from postmortem.analyze import analyze
 from postmortem.documents import inspector, kubernetes, outline, ras, schedulers
@@ -106,51 +107,19 @@ def test_rows_beyond_the_limit_are_a_loss() -> None:
 # ── Slurm ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("rows", "stated"),
-    [
-        ("7|COMPLETED|0:0\n7.batch|COMPLETED|0:0\n7.0|FAILED|1:0\n7.1|COMPLETED|0:0", ["job COMPLETED 0:0"]),
-        ("7|COMPLETED|0:0\n7.0|COMPLETED|0:0\n7.1|FAILED|1:0", ["job COMPLETED 0:0", "step FAILED 1:0"]),
-        ("7.batch|FAILED|1:0\n7.extern|COMPLETED|0:0", ["job FAILED 1:0"]),
-        ("47+0|FAILED|1:0\n47+0.extern|COMPLETED|0:0", ["job FAILED 1:0"]),
-        ("7|CANCELLED by 0|0:0\n7.0|CANCELLED|0:15", ["job CANCELLED 0:0"]),
-    ],
-)
+@pytest.mark.parametrize(("rows", "stated"), table("reports")["allocations"])
 def test_the_row_of_the_allocation_ends_the_job(rows: str, stated: list[str]) -> None:
     assert facts("slurm", f"JobID|State|ExitCode\n{rows}\n") == [f"slurm {words}" for words in stated]
 
 
-@pytest.mark.parametrize(
-    ("text", "stated"),
-    [
-        ("4|NODE_FAIL|2026-11-29T02:13:04\n", ["slurm job NODE_FAIL"]),
-        ("JobID|Elapsed|State|NodeList\n7|00:00:02|CANCELLED by 0|gn42\n", ["slurm job CANCELLED on gn42"]),
-        ("  JOBID PARTITION NAME USER ST TIME NODES NODELIST(REASON)\n  8 all llama root NF 0:01 1 gn42\n", ["slurm job NODE_FAIL"]),
-        ("JobIDRaw;State;ExitCode;NodeList\n8;NODE_FAIL;0:0;gn42\n", ["slurm job NODE_FAIL 0:0 on gn42"]),
-        ("State|ExitCode\nCOMPLETED|0:0\n", ["slurm job COMPLETED 0:0"]),
-        ("Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User|\nc|gn42|2026-11-29T02:14:30|Unknown|DOWN|NHC: ECC|root|\n", ["slurm node DOWN NHC: ECC"]),
-        ("REASON               USER      TIMESTAMP           NODELIST\nNot responding       slurm     2026-11-29T02:14:30 gn42\n", ["slurm node  Not responding"]),
-        ('{"nodes": [{"hostname": "gn42", "state": "down", "reason": "NHC: ECC"}, {"hostname": "gn43", "state": "idle"}]}', ["slurm node down NHC: ECC"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "stated"), table("reports")["slurm"])
 def test_reports_of_slurm_in_any_columns(text: str, stated: list[str]) -> None:
     """Of Slurm 22.05: sacct -Xn -P, -P -o, squeue -t all, --delimiter, sacctmgr show event, sinfo -R, scontrol --json."""
     assert sniff.kind("x.txt", text.encode())[0] == "slurm"
     assert facts("slurm", text) == stated
 
 
-@pytest.mark.parametrize(
-    ("text", "stated"),
-    [
-        ("Job Id: 7.pbs01\n    Job_Name = x\n    job_state = F\n    Exit_status = 0\n", "COMPLETED 0:0"),
-        ("ClusterId = 7\nJobStatus = 4\nExitSignal = 11\n", "FAILED 0:11"),
-        ("Type=simple\nResult=signal\nExecMainStatus=6\nActiveState=failed\n", "FAILED 6:0 signal"),
-        ("● train.service - x\n     Loaded: loaded\n     Active: failed (Result: core-dump) since x\n   Main PID: 7 (code=dumped, signal=SEGV)\n", "FAILED 0:11 Result: core-dump"),
-        ("● train.service - x\n     Loaded: loaded\n     Active: active (running) since x\n   Main PID: 7 (python)\n", "RUNNING  running"),
-        ('{"jobs": [{"jobId": "1", "jobQueue": "q", "status": "FAILED", "container": {"exitCode": 1}, "stoppedAt": 1795175560000}]}', "FAILED 1:0"),
-        ('{"state": "JOB_STATE_CANCELLED", "name": "projects/1/customJobs/2"}', "CANCELLED"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "stated"), table("reports")["schedulers"])
 def test_reports_of_other_schedulers_have_the_same_words(text: str, stated: str) -> None:
     assert sniff.kind("x.txt", text.encode())[0] in ("job-report", "unit-status")
     assert facts("job-report", text) == [f"batch job {stated}"]

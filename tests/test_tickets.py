@@ -261,20 +261,7 @@ def test_a_dry_run_sends_nothing_and_needs_no_credentials(in_process: Command, p
 
 
 ENDS = {"jira": r"(?i)\{noformat", "redmine": r"</?\w", "servicenow": r"(?i)\[code"}
-PARTS = (
-    "{noformat}",
-    "{",
-    "{NoFormat:title=x}",
-    "</pre>",
-    "<",
-    "<PRE",
-    "[code]",
-    "[",
-    "[~admin]",
-    "@admin #1",
-    "\n",
-    "x",
-)
+PARTS = ROWS["parts"]
 
 
 @hypothesis.given(log=st.one_of(st.text(), st.lists(st.sampled_from(PARTS)).map("".join)))
