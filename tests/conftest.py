@@ -240,7 +240,8 @@ def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 LONGEST = (  # files whose tests take longest: a worker that took one of them last would end long after the others
     *("unchanged", "replay_run", "run_ranks", "recipes_slurm", "fault_injection", "watch", "style", "interrupted"),
     *("run", "commands", "mcp", "gather", "contract", "system_faults", "analyze_scale", "history_store", "bounds"),
-    *("patterns_library", "calls", "fuzz", "robust", "recipes_cron", "run_history", "diff", "golden", "docs_catalogue"),
+    *("robust", "diagnose_order", "patterns_library", "calls", "fuzz", "recipes_cron", "run_history", "cli", "diff"),
+    *("golden", "docs_catalogue"),
 )
 
 
