@@ -133,9 +133,7 @@ def test_each_command_ends_as_documented(document: Path, installed: Path, folder
 
 
 def command(home: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")} | {
-        "XDG_CONFIG_HOME": str(home / "config")
-    }
+    env = {**os.environ, "XDG_CONFIG_HOME": str(home / "config")}
     command = [home / "venv" / "bin" / "postmortem", *arguments]
     return subprocess.run(command, cwd=home, env=env, capture_output=True, text=True, timeout=120)
 

@@ -38,8 +38,7 @@ def home(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(home: Path, *command: str | Path) -> str:
-    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-    env["XDG_CACHE_HOME"] = str(home / "cache")
+    env = os.environ | {"XDG_CACHE_HOME": str(home / "cache")}
     words = [home / "venv" / "bin" / command[0], *command[1:]]
     done = subprocess.run(words, cwd=home, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

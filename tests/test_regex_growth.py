@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from fuzz.watch import Slow, in_time
 
 from conftest import ROOT, python
 
@@ -97,22 +96,6 @@ def attacks(regex: re.Pattern[Any]) -> list[tuple[str, str]]:
     return list(dict.fromkeys(found))[:60]
 
 
-@contextmanager
-def patience(seconds: float) -> Iterator[None]:
-    """`re` looks for signals while it searches. Of this process alone: its neighbors take their part of a processor."""
-
-    def late(*_: object) -> None:
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGVTALRM, late)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
-
-
 def seconds(search: Any, text: object, times: int = 1) -> float:
     found = []
     for _ in range(times):
@@ -132,7 +115,7 @@ def growth(regex: re.Pattern[Any], method: str, size: int, limit: float, most: f
         if isinstance(regex.pattern, bytes):
             few, many = (text.encode("latin1", "replace") for text in (few, many))  # type: ignore[assignment]
         try:
-            with patience(most):
+            with in_time(most):  # `re` looks for signals while it searches
                 # a short text is fast however it grows; a busy neighbor slows one measurement, a slow regex all of them
                 if (short := seconds(search, few)) <= 1e-4 or (long := seconds(search, many)) <= 1e-3:
                     continue
@@ -140,7 +123,7 @@ def growth(regex: re.Pattern[Any], method: str, size: int, limit: float, most: f
                     short, long = seconds(search, few, 5), min(long, seconds(search, many))
                     if long <= limit * short:
                         break
-        except TimeoutError:
+        except Slow:
             return 1e9, f"{head!r} {piece!r}"
         worst = max(worst, (long / short, f"{head!r} {piece!r}"))
         if worst[0] > limit:

@@ -30,8 +30,6 @@ class Slurm:
         self.folder.chmod(0o755)
         self.daemons: list[subprocess.Popen[bytes]] = []
         self.env = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf")}
-        for name in [name for name in self.env if re.match(r"SLURM_(?!CONF)|SBATCH_", name)]:
-            del self.env[name]
 
     def start(self) -> None:
         """Return when the node is idle; raise with the daemons' output if it never is."""
