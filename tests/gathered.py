@@ -18,6 +18,8 @@ from pathlib import Path
 import zstandard
 
 from conftest import python
+from postmortem.analyze import analyze
+from postmortem.report import render_json
 
 HANG = """\
 import time, datetime, torch, torch.distributed as dist
@@ -89,9 +91,7 @@ def collect(*arguments: object, env: Mapping[str, str] | None = None) -> subproc
 
 def document(*paths: object) -> dict:
     """Return the document of `analyze`."""
-    done = python("-m", "postmortem", "analyze", *paths, "-q", "-f", "json", "-o", "-")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(render_json(analyze([str(path) for path in paths])))
 
 
 def members(archive: Path) -> dict[str, bytes]:

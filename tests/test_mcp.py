@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from run_jobs import alive, wait_for
 
-from conftest import ROOT, SAMPLES, needs, python, table
+from conftest import ROOT, SAMPLES, Command, needs, python, table
 from postmortem.errors import UsageError
 from postmortem.fleet.mcp import roots
 from postmortem.live.run import processes
@@ -218,16 +218,15 @@ def test_lines_of_a_packed_member_are_found_by_their_address(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_reports_and_the_history_answer_without_the_logs(jobs: Path, tmp_path: Path) -> None:
+def test_reports_and_the_history_answer_without_the_logs(jobs: Path, tmp_path: Path, in_process: Command) -> None:
     """The fingerprint of a verdict leads to the earlier incident, and to the note on what helped."""
     pytest.importorskip("sqlalchemy")
     store, reports = tmp_path / "fleet.db", jobs / "reports"
     reports.mkdir()
     targets = ["-o", reports / "report.html", "-o", reports / "i.json"]
-    python("-m", "postmortem", "analyze", OOM, "--history", store, *targets, "-q", check=True)
-    history = ("-m", "postmortem", "history")
-    uid = json.loads(python(*history, "list", "--history", store, "--json", check=True).stdout)[0]["uid"]
-    python(*history, "note", uid, "a loss list \x1b[31mkept the graph", "--history", store, check=True)
+    assert in_process("analyze", OOM, "--history", store, *targets, "-q").returncode == 0
+    uid = json.loads(in_process("history", "list", "--history", store, "--json").stdout)[0]["uid"]
+    in_process("history", "note", uid, "a loss list \x1b[31mkept the graph", "--history", store)
     listed, page, document, analyzed = ask(
         jobs,
         ("incidents", {"path": "reports"}),
