@@ -238,10 +238,10 @@ def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 
 LONGEST = (  # files whose tests take longest: a worker that took one of them last would end long after the others
-    *("unchanged", "replay_run", "run_ranks", "recipes_slurm", "fault_injection", "watch", "style", "interrupted"),
-    *("run", "commands", "mcp", "gather", "contract", "system_faults", "analyze_scale", "history_store", "bounds"),
-    *("robust", "diagnose_order", "patterns_library", "calls", "fuzz", "recipes_cron", "run_history", "cli", "diff"),
-    *("golden", "docs_catalogue"),
+    *("unchanged", "replay_run", "run_ranks", "recipes_slurm", "fault_injection", "watch", "style", "regex_growth"),
+    *("interrupted", "recipes_ci", "run", "commands", "mcp", "gather", "contract", "system_faults", "analyze_scale"),
+    *("history_store", "bounds", "robust", "diagnose_order", "patterns_library", "calls", "fuzz", "recipes_cron"),
+    *("run_history", "cli", "diff", "golden", "docs_catalogue", "recipes_kubernetes"),
 )
 
 
