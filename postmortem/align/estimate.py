@@ -239,16 +239,20 @@ def _reason(clock: ClockId, consensus: Consensus, s: Segment, i: int, how: str) 
     if s.alone:
         off = f"{s.alone:.2f} s off: later lines have that error, the clock may have been set"
         parts.append(f"its last common line is {off}")
-    # the difference between a clock's fastest and slowest hours, in ppm
-    knots = [k for k in zip(*s.correction.bends, strict=True) if k[2] < place.UNSEEN**2]
-    rates = [1e6 * (b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(knots)]
-    if (turn := max(rates, default=0.0) - min(rates, default=0.0)) > 0.5:
+    if (turn := _turn(s)) > 0.5:
         parts.append(f"its rate changed by {turn:.1f} ppm during the run, corrected every few hours")
     if how in UNZONED:
         parts.append(f"no timestamp has a time zone{UNZONED[how]}")
     unseen = max(s.correction.floor, place.UNSEEN) * 1000
     parts.append(f"a constant delay of a host is not visible below {unseen:.0f} ms")
     return "; ".join(parts)
+
+
+def _turn(s: Segment) -> float:
+    """The difference between a clock's fastest and slowest hours, in ppm."""
+    knots = [k for k in zip(*s.correction.bends, strict=True) if k[2] < place.UNSEEN**2]
+    rates = [1e6 * (b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(knots)]
+    return max(rates, default=0.0) - min(rates, default=0.0)
 
 
 def _jump(segments: Sequence[Segment], i: int, few: bool) -> str:

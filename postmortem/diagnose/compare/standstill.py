@@ -33,23 +33,28 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     last, pace = last_lines(case), _seconds_a_step(case)
     if end is None or case.finished or pace is None or not last or not all(map(_stamped, last)):
         return []
-    silence = _at(end) - max(map(_at, last))
-    zoneless = any(e.clock != "absolute" for e in (end, *last))
-    if zoneless and silence > NEAR_S and silence % ZONE_S < NEAR_S:
-        return []
+    silence = _silence(end, last)
     lone, outside = apart(case, last), interrupted_outside(case)
     least = max(APART_S, MANY_STEPS * pace) if lone or outside else max(QUIET_S, STEPS * pace)
     if not least <= silence < MONTH_S:
         return []
-    if outside:
-        because = _interrupted(case.ranks_of(outside), outside, silence)
-        made = case.claim("job-stood-still", case.ranks_of(outside), [*outside, end], because)
-        return [made] if made else []
     final, *others = sorted(last, key=lambda e: (e is lone, _at(e)), reverse=True)
-    ranks = case.ranks_of([final]) if lone is not None else ()
-    because = _reason(case, silence, pace) if lone is None else _silent(ranks, final, others[0], silence)
-    made = case.claim("job-stood-still", ranks, [final, end, *others[:3]], because)
+    if outside:
+        ranks, proof, because = case.ranks_of(outside), [*outside, end], _interrupted(case, outside, silence)
+    elif lone is not None:
+        ranks, proof = case.ranks_of([final]), [final, end, *others[:3]]
+        because = _silent(ranks, final, others[0], silence)
+    else:
+        ranks, proof, because = set(), [final, end, *others[:3]], _reason(case, silence, pace)
+    made = case.claim("job-stood-still", ranks, proof, because)
     return [made] if made else []
+
+
+def _silence(end: Event, last: Sequence[Event]) -> float:
+    """Seconds from the last line to the end; 0 where the clocks of lines without a zone may make all of it."""
+    silence = _at(end) - max(map(_at, last))
+    zoneless = any(e.clock != "absolute" for e in (end, *last))
+    return 0.0 if zoneless and silence > NEAR_S and silence % ZONE_S < NEAR_S else silence
 
 
 def _reason(case: Case, silence: float, pace: float) -> str:
@@ -90,7 +95,8 @@ def interrupted_outside(case: Case) -> list[Event]:
     return outside if 2 * len(outside) < len(of_ranks) == len(case.registry.ranks) else []
 
 
-def _interrupted(ranks: Collection[int], outside: Sequence[Event], silence: float) -> str:
+def _interrupted(case: Case, outside: Sequence[Event], silence: float) -> str:
+    ranks = case.ranks_of(outside)
     places = ", ".join(sorted({e.fields["code"] or "" for e in outside}))
     where = f"{ranks_text(ranks)} {'was' if len(ranks) == 1 else 'were'} at {places} and the others in a collective"
     return f"{where} when the job was interrupted; no rank had printed a line for {duration(silence)}"

@@ -253,11 +253,15 @@ def hosts(case: Case, root: Claim, ranks: Ranks, claims: Sequence[Claim]) -> lis
     """The hosts that the root names, else those of its ranks, else those that another line on the same trouble names
     for these ranks. A stop of the whole job has one where only one of its agents was stopped."""
     if root.pattern.entity == "job" and not ranks:
-        stopped = {c.event.host for c in claims if c.tells("stop")} - {None}
-        several = root.tells("stop") and len({e.host for e in case.events}) > 1
-        return [str(h) for h in stopped if several and len(stopped) == 1]
+        return _stopped_agent(case, root, claims)
     if root.hosts:
         return list(root.hosts)
     of_ranks = {h for r in ranks if (h := case.registry.host_of.get(r))}
     alike = [c for c in claims if c.ranks and c.role == "cause" and c.pattern.category == root.pattern.category]
     return sorted(of_ranks or {h for c in alike if set(c.ranks) <= set(ranks) for h in c.hosts})
+
+
+def _stopped_agent(case: Case, root: Claim, claims: Sequence[Claim]) -> list[str]:
+    stopped = {c.event.host for c in claims if c.tells("stop")}
+    several = root.tells("stop") and len({e.host for e in case.events}) > 1
+    return [h for h in stopped if h and several and len(stopped) == 1]
