@@ -48,6 +48,8 @@ def lacking(case: Case) -> str:
     """What the log of a healthy job would show and this one does not; empty where it is about no job."""
     if ranks := liveness.left_behind(case):
         return f"{ranks_text(ranks)} ran and never reported the end, as the others did later"
+    if half := _half_read(case):
+        return half
     if liveness.is_alive(case):
         return _doubt(case)
     if case.registry.ranks or case.registry.world or any(s.kind == "agent" for s in case.sources.values()):
@@ -124,10 +126,14 @@ def _chosen(case: Case, c: Claim) -> bool:
     return case.only_kernel and c.pattern.category is not None
 
 
-def _half_read(case: Case) -> bool:
-    """Whether a recorder's dump cannot be read, or shows a rank in the middle of a collective."""
+def _half_read(case: Case) -> str:
+    """Why recorders' dumps do not show a healthy job; empty where they do."""
+    if case.finished:
+        return ""
+    if case.of_kind("unreadable"):
+        return "a document beside the logs could not be read"
     pending = any(e.fields.get("pending") for e in case.of_kind("recorder"))
-    return not case.finished and (bool(case.of_kind("unreadable")) or pending)
+    return "a recorder's dump shows a rank in the middle of a collective" if pending else ""
 
 
 def _in_trouble(case: Case, claims: Sequence[Claim]) -> bool:
