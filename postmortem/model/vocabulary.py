@@ -54,6 +54,7 @@ TELLS = (  # the meaning of a pattern's line for the reasoning over several rank
     "aborts",  # one rank ended the whole job
     "child",  # a rank reports a child of its own, by pid
     "wait",  # a rank waited for others until a time-out
+    "call",  # and what it waited for was a remote call, no collective
     "count",  # how far a rank had come in a process group
     "announces",  # a rank names the collective that it was in
     "laggards",  # the library compared the ranks, and names those that did not come

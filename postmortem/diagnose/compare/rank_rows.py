@@ -134,6 +134,12 @@ class Table:
         """Ranks that waited until a timeout."""
         return [r for r, row in self.rows.items() if row.complaint is not None]
 
+    @cached_property
+    def remote(self) -> bool:
+        """Whether the ranks that waited did so for answers to calls of torch.distributed.rpc, and in no collective."""
+        waits = [c for c in self.claims if c.tells("wait")]
+        return bool(waits) and all(c.tells("call") for c in waits)
+
     @property
     def only_lost(self) -> set[int]:
         """Ranks that lost a peer and did not wait until a timeout."""
