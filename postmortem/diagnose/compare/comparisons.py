@@ -225,7 +225,7 @@ def silence(table: Table) -> Claim | None:
     because = f"{others} reported an error, {ranks_text(suspects)} did not{last_seen(rows)}"
     if not rows[0].stack and not table.waiting and all(row.aborted for row in rows):
         because = f"{ranks_text(suspects)} aborted on data of another size, and {others} lost the connection"
-    return table.case.claim("rank-did-not-answer" if table.remote else "rank-never-arrived", suspects, proof, because)
+    return table.case.claim(table.missed, suspects, proof, because)
 
 
 def _vanished(table: Table, rows: Sequence[Row], effect: str) -> Claim | None:
@@ -297,7 +297,7 @@ def came_after_timeout(table: Table) -> Claim | None:
         because = f"{who} waited in a different collective until {waiting} had timed out and closed the connection"
     ranks, lines = [row.rank for row in came], [e for row in came for e in row.last_lines[:1]]
     proof = [*lines, *(table.proofs[r] for r in (*ranks, *table.waiting))]
-    return table.case.claim("rank-did-not-answer" if table.remote else "rank-never-arrived", ranks, proof, because)
+    return table.case.claim(table.missed, ranks, proof, because)
 
 
 def _lost_after_timeout(table: Table) -> list[Row]:

@@ -141,6 +141,11 @@ class Table:
         return bool(waits) and all(c.tells("call") for c in waits)
 
     @property
+    def missed(self) -> str:
+        """The pattern of a rank that the others waited for."""
+        return "rank-did-not-answer" if self.remote else "rank-never-arrived"
+
+    @property
     def only_lost(self) -> set[int]:
         """Ranks that lost a peer and did not wait until a timeout."""
         return {r for r, row in self.rows.items() if row.lost is not None and row.complaint is None}

@@ -43,7 +43,7 @@ def _stated(case: Case, root: Claim, ranks: tuple[int, ...]) -> bool:
     if root.strength != "stated" or root.pattern.derived or root.because or root.pattern.status != "stable":
         return False
     guessed = _guessed(case, root)
-    if (ranks and (guessed or not root.ranks)) or tier(root) > FACT:
+    if (ranks and (guessed or ranks != root.ranks)) or tier(root) > FACT:
         return False
     if root.event.fields.get("signal") == "Aborted":
         return False  # who calls abort() prints the reason in another line
