@@ -2,7 +2,7 @@
 
     python benchmarks/mutation.py [--number 250] [--seed 1] [--only diagnose/who] [--workers 2]
 
-A seeded sample of mutants of postmortem/diagnose and postmortem/align: another comparison, constant,
+A seeded sample of mutants of postmortem/diagnose, align and runs: another comparison, constant,
 word, boolean operator or return value, a `not` less. Each is imported in place of its module by a process
 of its own, which runs the fast tests until one fails. Prints the score of each folder and every mutant that
 survived.
@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
-FOLDERS = ("diagnose", "align")
+FOLDERS = ("diagnose", "align", "runs")
 ROOMS = tuple(f"postmortem.{folder}" for folder in FOLDERS)
 NONE_CHOSEN = 5  # pytest's code where all tests of a file are slow
 LIMIT_S = 120  # of processor time; a mutant that runs longer is noticed
@@ -51,6 +51,7 @@ WHOLE = (["test_golden.py"], ["test_report_text.py", "test_docs.py"])
 SUITES = {  # run one after the other, until one fails
     "diagnose": (["diagnose"], ["test_diagnose_*.py", *(f"test_{name}.py" for name in STORIES)], *WHOLE),
     "align": (["align", "test_align_*.py"], ["diagnose", "test_diagnose_*.py"], *WHOLE),
+    "runs": (["test_runs.py", "test_jobs.py", "test_excerpts.py"], ["test_interrupted.py", "diagnose"], *WHOLE),
 }
 
 
