@@ -62,6 +62,7 @@ class _Writer:
     openings: deque[Line] = field(default_factory=lambda: deque(maxlen=RESTARTS))  # the last copies of the opening line
     opening: str = ""  # the first line of its own words, without its numbers
     opened: int = 0  # the number of its last copy
+    banner: int = 0  # lines that could have been it
     beats: int = 0  # its copies right below each other
     tail: deque[Line] = field(default_factory=lambda: deque(maxlen=TAIL))
     once: dict[str, Line | None] = field(default_factory=dict)  # by shape; None for a shape that came again
@@ -149,7 +150,7 @@ def _read(writer: _Writer, line: Line, look: signs.Look, flags: int, own: bool) 
             writer.once[look.shape] = None if look.shape in writer.once else line
         if look.shape == writer.opening:
             _reopen(writer, line)
-        elif not writer.opening:
+        elif not writer.opening and not look.setup:
             _open(writer, line, look)
     if flags & signs.STEP:
         if writer.first_step is None and (step := signs.step(env.body)) is not None:
@@ -185,12 +186,13 @@ def _read(writer: _Writer, line: Line, look: signs.Look, flags: int, own: bool) 
 def _open(writer: _Writer, line: Line, look: signs.Look) -> None:
     """Take a writer's opening line, one of its first lines that has words and neither a count nor a loss; an error is
     none."""
+    writer.banner += 1
     of_error = any(word in look.shape for word in OF_ERRORS) or signs.has_error(look.shape)
     measured = "loss" in look.shape or "Loss" in look.shape
     unique = not measured and sum(map(str.isalpha, look.shape)) >= OPENING and not signs.counts(line.envelope.body)
     if unique and not of_error:
         writer.opening, writer.opened = look.shape, line.number
-    elif of_error or len(writer.tail) >= BANNER:
+    elif of_error or writer.banner >= BANNER:
         writer.opening = "-"
 
 

@@ -52,6 +52,11 @@ class Look:
         return bool(SIEVE["keeper"].search(self.body))
 
     @cached_property
+    def setup(self) -> bool:
+        """Whether an installer or a download, which a second run may not repeat, wrote the line, or it is a warning."""
+        return bool(_REGEXES["setup"].match(self.body.strip()))
+
+    @cached_property
     def no_news(self) -> bool:
         """Whether the line is a scheduler's or a summary."""
         return self.foreign or is_summary(self.body)
