@@ -139,12 +139,18 @@ def _within(tracebacks: Sequence[tuple[int, int]], line: int) -> bool:
 
 def _without_copies(case: Case, last: Sequence[Event]) -> list[Event]:
     """Of a rank with dated lines in several logs the last one, as mpirun writes them to its console and to a file for each
-    rank; and of lines without a rank those that are of no other log."""
+    rank; and of lines without a rank those that are of no other log, and not all above the ranks': a batch script's."""
     of_ranks = grouped((case.rank_of(e), e) for e in last)
     nameless = of_ranks.pop(None, [])
     latest = [e for own in of_ranks.values() for e in ([max(own, key=_at)] if all(map(_stamped, own)) else own)]
     known = {message(e.text) for e in latest}
-    return [*latest, *(e for e in nameless if message(e.text) not in known)]
+    return [*latest, *(e for e in nameless if message(e.text) not in known and not _above_ranks(case, e))]
+
+
+def _above_ranks(case: Case, e: Event) -> bool:
+    """Whether a line is above all lines of the ranks in its log."""
+    of_ranks = [x.line for x in case.by_source[e.where.source] if case.rank_of(x) is not None]
+    return bool(of_ranks) and e.line < min(of_ranks)
 
 
 def _seconds_a_step(case: Case) -> float | None:
