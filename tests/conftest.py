@@ -166,10 +166,16 @@ def losses(document: dict[str, Any]) -> dict[str, str]:
     return {row["path"]: row["reason"] for row in document["ledger"]["skipped"] if row.get("lost")}
 
 
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The rows of a file, read by libyaml: eight times as fast, and each worker reads the files of all tests."""
+    found: dict[str, Any] = yaml.load(path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return found
+
+
 @cache
 def table(name: str) -> dict[str, Any]:
     """The rows of a test file: tests/data/tables/<name>.yaml. None of its parts is empty, so a loop over one runs."""
-    found: dict[str, Any] = yaml.safe_load((ROOT / "tests" / "data" / "tables" / f"{name}.yaml").read_text())
+    found = read_yaml(ROOT / "tests" / "data" / "tables" / f"{name}.yaml")
     assert all(rows or rows == 0 for rows in found.values()), name
     return found
 

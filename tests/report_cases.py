@@ -21,7 +21,11 @@ FOR_PROGRAMS = ("github", "csv", "ndjson", "trace", "junit", "brief")
 RENDERS = [
     getattr(report, f"render_{form}") for form in ("html", "markdown", "json", "terminal", "verbose", *FOR_PROGRAMS)
 ]
-PAYLOADS = (*table("report_cases")["payloads"], "long " + "A" * 6000)
+HALVES = (  # of pairs, which no YAML file may have
+    "\u202egnp.exe\u202c \u2066isolated\u2069 \u200fmark, tag\udb40\udc41\udb40\udc7f \ufeff \u200b \u2060",
+    "half a pair \ud800 and \udfff, and a byte \udc80",
+)
+PAYLOADS = (*table("report_cases")["payloads"], *HALVES, "long " + "A" * 6000)
 COLUMNS = ("time", "sigma", "host", "rank", "kind", "severity", "pattern", "text", "source", "line", "clock")
 
 

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from conftest import table
+from conftest import read_yaml, table
 from postmortem.analyze import Options, analyze
 from postmortem.blocks import read_text, signs
 from postmortem.diagnose import topics
@@ -52,7 +51,7 @@ def differences(case: dict[str, Any], folder: Path) -> dict[str, object]:
 
 @pytest.mark.parametrize("file", EXCERPTS, ids=lambda path: path.stem)
 def test_the_verdicts_on_excerpts(file: Path, tmp_path: Path) -> None:
-    cases = yaml.safe_load(file.read_text())
+    cases = read_yaml(file)
     wrong = {name: differences(case, tmp_path / str(n)) for n, (name, case) in enumerate(cases.items())}
     assert {name: found for name, found in wrong.items() if found} == {}
 

@@ -14,14 +14,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import table
+from conftest import ROOT, read_yaml, table
 from postmortem import documents
 from postmortem.analyze import analyze
 from postmortem.documents import inspector, kubernetes, outline, ras, schedulers
 from postmortem.input import sniff
 from postmortem.model import Event, Source
 
-CASES = yaml.safe_load((Path(__file__).parent / "data" / "excerpts" / "reports.yaml").read_text())
+CASES = read_yaml(ROOT / "tests" / "data" / "excerpts" / "reports.yaml")
 TEXTS = [text for case in CASES.values() for text in case["files"].values()]
 SMI = next(text for text in TEXTS if "DRAM Uncorrectable            : 2" in text)
 
