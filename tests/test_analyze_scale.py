@@ -54,6 +54,7 @@ def test_the_document_does_not_depend_on_the_workers(logs: Any, calm: Incident) 
         assert text(read(logs.folder, executor=threads)) == one
 
 
+@pytest.mark.slow
 def test_one_odd_rank_among_a_thousand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines of one shape are parsed once, and events come in columns: the document is that of lines read each in full."""
     corpus.make(tmp_path, ranks=1024, size=1 << 10, seed=9)

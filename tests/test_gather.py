@@ -477,6 +477,7 @@ def test_hosts_are_listed_in_a_file(tmp_path: Path) -> None:
     assert found["node-a"][-2:] == ("node-a", """python3 - '{"job": "a b"}'""")
 
 
+@pytest.mark.slow
 def test_pods_answer_and_one_that_ended_has_its_previous_log(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     shutil.copy(ROOT / "tests" / "system" / "kubectl", tmp_path / "bin")

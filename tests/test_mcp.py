@@ -360,6 +360,7 @@ def test_a_log_can_neither_forge_the_mark_nor_act(hostile: Path) -> None:
     assert answers[0]["brief"] == other["brief"] and answers[0]["begin"] != other["begin"]
 
 
+@pytest.mark.slow
 def test_a_secret_has_the_same_mark_everywhere(hostile: Path) -> None:
     """A token named in one file is masked in the lines of another, too."""
     secret = "Zx81" + "q7Rt4Lm9Wc2Vb6Np3Ks5"

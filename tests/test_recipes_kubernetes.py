@@ -126,6 +126,7 @@ def test_failed_analysis_is_reported_and_fails_nothing(tmp_path: Path) -> None:
     assert (code, message) == (0, "postmortem: exit code 124; the logs are in logs\n")
 
 
+@pytest.mark.slow
 def test_message_has_whole_characters(tmp_path: Path) -> None:
     """A message that ends within a character is not UTF-8, and such a status cannot be stored."""
     (tmp_path / "logs").mkdir()

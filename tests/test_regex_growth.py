@@ -131,6 +131,7 @@ def growth(regex: re.Pattern[Any], method: str, size: int, limit: float, most: f
     return worst
 
 
+@pytest.mark.slow
 def test_the_measure_finds_nested_and_neighboring_repeats() -> None:
     for source, method, most in ((r"\|\s*[\w/]+(?:[ _/][\w/]+)*\s*\|", "match", 100), (r" *(?:a )? *b", "match", 10)):
         assert growth(re.compile(source), method, 200 if most == 100 else 16_000, most)[0] > most
