@@ -251,6 +251,21 @@ LONGEST = (  # files whose tests take longest: a worker that took one of them la
 )
 
 
+ON_ALL_SAMPLES = ("contract", "golden", "fingerprint")  # one worker analyzes the samples for these files
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return "samples" if Path(file).stem.removeprefix("test_") in ON_ALL_SAMPLES else file
+
+    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the longest files first; a browser or a server is part of the long suite."""
