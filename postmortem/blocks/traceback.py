@@ -43,7 +43,8 @@ from postmortem.system import forms
 OPENER = Signature(":traceback", r"Traceback \(most recent call last\)", after=49152, before=2048)
 HEADLESS = Signature(
     ":exception-line",
-    r"(?:Error|Exception|[a-z](?:NotFound|Timeout|Exceeded|Unavailable))(?:\(\w+\))?: |KeyboardInterrupt",
+    r"(?:Error|Exception|[a-z](?:NotFound|Timeout|Exceeded|Unavailable))(?:\(\w+\))?: |KeyboardInterrupt"
+    r"|(?:Assertion|NotImplemented)Error\s*$",  # `assert x` and a method to be overridden have no message
     after=8192,
     before=4096,
 )
