@@ -161,7 +161,7 @@ def test_a_boot_clock_that_nothing_joins_is_refused() -> None:
     xid = kernel("[ 99.5] NVRM: Xid (PCI:0000:17:00): 79", 99.5, "boot", "dmesg.txt", pid=None)
     timeline = align([*job(T, T + 1), xid])
     clock = next(c for c in timeline.clocks if c.kind == "boot")
-    assert (clock.state, clock.offset) == ("refused", None) and clock.reason
+    assert (clock.state, clock.offset, clock.events) == ("refused", None, 0) and clock.reason
     assert next(e for e in timeline.events if e.where.source == "dmesg.txt").at is None
 
 

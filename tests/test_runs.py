@@ -121,6 +121,18 @@ def test_two_pids_in_common_are_one_job_however_far_apart() -> None:
     assert len(jobs(*parts((1, 0)))) == 2
 
 
+def test_a_launcher_is_of_the_run_beside_it() -> None:
+    """It has lines only at the end, which may be later than the next job's first one."""
+
+    def launched(folder: str, run: str, at: float, end: float) -> tuple[list[Event], list[Source]]:
+        events, files = job(folder, 0, 1, at=at, run=run)
+        path = f"{folder}/launch.log"
+        return [*events, event("x", path, kind="line", at=end, source_kind="agent")], [*files, source(path, "agent")]
+
+    parts = launched("monday", "r1", NOON, NOON + 999), launched("tuesday", "r2", NOON + 9999, NOON + 19999)
+    assert jobs(*parts) == [["monday"], ["tuesday"]]
+
+
 # ── attempts that only a launcher's log shows ────────────────────────────────────────────────────────────────────────
 
 
@@ -162,11 +174,23 @@ def test_another_launcher_of_the_same_host_was_started_anew(rank: int, local: in
     assert attempts(*first, *second) == ([0, 0, 0, 1, 1, 1] if again else [None] * 6)
 
 
-@pytest.mark.parametrize(("pause", "again"), [(60.0, False), (60.1, True)])
-def test_a_program_that_ended_and_writes_a_minute_later_was_started_anew(pause: float, again: bool) -> None:
+@pytest.mark.parametrize(
+    ("kind", "pause", "again"), [("line", 60.0, 0), ("line", 60.1, 1), ("progress", 60.1, 1), ("notice", 60.1, 0)]
+)
+def test_a_program_that_ended_and_writes_a_minute_later_was_started_anew(kind: str, pause: float, again: int) -> None:
+    """A complaint is of a process that waited for it."""
     raised = line(5, kind="exception", frames=[["train.py", 3, "<module>"]])
-    written = [line(n, at=NOON + at, raw_time="x") for n, at in ((1, -9.0), (4, 0.0), (9, pause))]
-    assert attempts(*written[:2], raised, written[2]) == ([0, 0, 0, 1] if again else [None] * 4)
+    written = [line(n, at=NOON + at, raw_time="x") for n, at in ((1, -9.0), (4, 0.0))]
+    assert attempts(*written, raised, line(9, kind=kind, at=NOON + pause, raw_time="x")) == (
+        [0, 0, 0, 1] if again else [None] * 4
+    )
+
+
+def test_counts_fall_behind_a_stop() -> None:
+    stopped = pattern("stopped", None, role="confirms", tells=("stop",))
+    log = [line(5), line(10, "stopped"), line(20, kind="restart", grew=5)]
+    assert [e.attempt for e in cuts.numbered(log, library(stopped))] == [0, 0, 1]
+    assert attempts(*log) == [None] * 3
 
 
 def test_the_controller_reports_each_start() -> None:
@@ -228,6 +252,7 @@ def test_a_pid_or_a_copy_precedes_the_time() -> None:
     assert in_attempts(event("[rank0]: attempt 1", at=NOON + 50)) == [1]
     twice = event("attempt 1", attempt=0)
     assert in_attempts(event("attempt 1", at=NOON + 50), twice) == [0]
+    assert in_attempts(event("attempt 1"), twice) == [0]
 
 
 def numbered(prefix: str, *ranks: int, at: float = NOON) -> tuple[list[Event], list[Source]]:

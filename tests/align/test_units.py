@@ -8,11 +8,21 @@ from typing import Any
 import pytest
 
 from claims import NOON, event
-from postmortem.align import owners, place, zones
+from postmortem.align import _display_order, owners, place, zones
 from postmortem.align.owners import ClockId, Owners
 from postmortem.align.place import Correction, Pieces
 from postmortem.model import Event
 from postmortem.model.frame import of_events, plain
+
+# ── the order of lines ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_small_step_back_keeps_the_order_of_its_file_and_moves_no_other_file() -> None:
+    """A line 2 s before the one above it stays below that one; the next file has no part in it."""
+    back = [event("one", "a.log", 1, at=NOON + 10), event("two", "a.log", 2, at=NOON + 8)]
+    rows, _ = of_events([*back, event("other", "b.log", 1, at=NOON + 7)])
+    assert _display_order(rows).tolist() == [2, 0, 1]
+
 
 # ── place: corrections ───────────────────────────────────────────────────────────────────────────────────────────────
 
