@@ -51,7 +51,8 @@ def command(folder: Path, what: str, deadline: float) -> tuple[list[str], dict[s
     return done.stdout.split(), json.loads(target.read_text())
 
 
-@pytest.mark.parametrize("what", [pytest.param("a loop", marks=pytest.mark.slow), "a regex"])
+@pytest.mark.slow
+@pytest.mark.parametrize("what", HANG)
 def test_a_source_that_does_not_end_costs_itself(what: str, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (code, *_), document = command(tmp_path / "logs", HANG[what], deadline=2.0)

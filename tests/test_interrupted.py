@@ -323,7 +323,9 @@ WAYS = [(1, "hyperscan"), (1, "re2"), (2, "hyperscan"), (3, "hyperscan")]
 ALL = pytest.param(PLACES, WAYS, id="all", marks=[pytest.mark.slow, pytest.mark.release])
 
 
-@pytest.mark.parametrize(("places", "ways"), [pytest.param(PLACES[1:], WAYS[:1], id="two"), ALL])
+@pytest.mark.parametrize(
+    ("places", "ways"), [pytest.param(PLACES[1:], WAYS[:1], id="two", marks=pytest.mark.slow), ALL]
+)
 def test_the_matrix_of_places_gives_the_same_bytes(places: list[dict[str, str]], ways: Any, tmp_path: Path) -> None:
     """Jobs, engine, locale, time zone, seed of hashes, order of the arguments, version of Python."""
     folders = sorted(map(str, OOM.iterdir()))

@@ -339,6 +339,7 @@ def hostile(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_log_can_neither_forge_the_mark_nor_act(hostile: Path) -> None:
     """The mark depends on the whole answer and on a random key of each server."""
     logs = {"paths": ["logs"]}
