@@ -68,8 +68,10 @@ def one_sentence_and_a_hint(done: subprocess.CompletedProcess[str], code: int) -
     return done.stderr
 
 
-def test_default_is_a_verdict_in_words_and_a_report_in_this_folder(crashed: Path, tmp_path: Path) -> None:
-    done = postmortem("analyze", crashed, cwd=tmp_path)
+def test_default_is_a_verdict_in_words_and_a_report_in_this_folder(
+    crashed: Path, tmp_path: Path, in_process: Command
+) -> None:
+    done = in_process("analyze", crashed)
     assert done.returncode == 0
     assert not done.stdout
     assert "ValueError: batch 7 has no labels" in done.stderr
@@ -149,14 +151,14 @@ def test_wrong_usage_is_explained_before_anything_is_read(words: str, in_process
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.log", "mine"]
 
 
-def test_key_of_the_pseudonyms_is_private(crashed: Path, tmp_path: Path) -> None:
+def test_key_of_the_pseudonyms_is_private(crashed: Path, tmp_path: Path, in_process: Command) -> None:
     host = crashed / "falcon-x1"
     host.mkdir()
     (crashed / "rank1.log").rename(host / "rank1.log")
     key, shown = tmp_path / "key.json", tmp_path / "out.json"
     key.write_text("{}")
     key.chmod(0o644)
-    postmortem("analyze", crashed, "--anonymise-map", key, "--output", shown, cwd=tmp_path)
+    in_process("analyze", crashed, "--anonymise-map", key, "--output", shown)
     mapping = json.loads(key.read_text())
     assert "falcon-x1" in mapping.values() and "falcon" not in shown.read_text()
     assert key.stat().st_mode & 0o777 == 0o600

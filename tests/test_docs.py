@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from recipe_runs import RECIPES
 
-from conftest import ROOT, needs, python
+from conftest import ROOT, Command, needs, python
 from postmortem.cli import overview
 from postmortem.cli.analyze import OUTCOME_CODES, STRICT_CODE
 from postmortem.errors import PostmortemError
@@ -72,11 +72,11 @@ def test_links_lead_to_files() -> None:
         assert target.startswith("http") or (document.parent / target).exists(), (document, target)
 
 
-def test_the_verdict_in_the_readme_is_todays(tmp_path: Path) -> None:
+def test_the_verdict_in_the_readme_is_todays(in_process: Command) -> None:
     command = re.search(r"\$ postmortem analyze (\S+)", README)
     assert command
     shown = README.split(command[0])[1].split("```")[0].splitlines()
-    done = python("-m", "postmortem", "analyze", ROOT / command[1], "--output", tmp_path / "report.html")
+    done = in_process("analyze", ROOT / command[1])
     today = [line.rstrip() for line in done.stderr.splitlines()]
     apart = ("…", "report")  # what is left out, and the path
     stale = [line for line in shown if line.rstrip() not in today and not line.strip().startswith(apart)]
