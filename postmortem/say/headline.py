@@ -60,8 +60,11 @@ def _parts(solution: Solution, limit: int, dated: bool = False) -> tuple[str, st
     root = solution.root
     if root is None:
         return _rootless(solution), ""
-    moment, sigma = next((_moment(e) for e in root.events if e.at is not None), (None, 0.0))
+    dated_line = next((e for e in root.events if e.at is not None), None)
+    moment, sigma = _moment(dated_line) if dated_line is not None else (None, 0.0)
     at = clock_time(None if root.pattern.derived and sigma >= UNBOUNDED else moment, sigma, dated)
+    if at and root.pattern.entity == "missing-ranks" and dated_line is not None and dated_line.kind in OWN_LINES:
+        at = f" (last line{at})"  # the others waited later
     first, rest = _failure(solution, root, at, limit)
     return f"{_recovered(solution.case)} {inside(first)}" if solution.outcome == "recovered" else first, rest
 
