@@ -251,7 +251,7 @@ LONGEST = (  # files whose tests take longest: a worker that took one of them la
 )
 
 
-ON_ALL_SAMPLES = ("contract", "golden", "fingerprint")  # one worker analyzes the samples for these files
+ON_ALL_SAMPLES = ("contract", "golden", "fingerprint", "robust")  # one worker analyzes the samples for these files
 
 
 @pytest.hookimpl(optionalhook=True)
