@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pool_work
@@ -62,6 +63,24 @@ def test_bad_items_are_named_and_cost_no_neighbor(monkeypatch: pytest.MonkeyPatc
 def test_a_worker_killed_from_outside_costs_nothing(tmp_path: Path) -> None:
     """The second try finds a healthy worker, as after the kernel's OOM killer took the first."""
     assert run([8, (pool_work.ONCE, str(tmp_path)), 10]) == [4, pool_work.ONCE / 2, 5]
+
+
+@pytest.mark.parametrize("times, results", [(3, [4.0, 4.5]), (99, None)])
+def test_an_engine_that_breaks_costs_no_item_until_it_breaks_each_time(times: int, results: list[float] | None) -> None:
+    """Pebble breaks where a worker dies between two tasks, and then ends all of them."""
+    breaks = iter(range(times))
+
+    def submit(work: object, bundle: object, seconds: float) -> Future[object]:
+        future: Future[object] = Future()
+        if next(breaks, None) is None:
+            future.set_result(work(bundle))  # type: ignore[operator]
+        else:
+            future.set_exception(BrokenProcessPool("All workers expired"))
+        return future
+
+    place = pool.Place(submit, lambda: None, 2)
+    found = pool.run([8, 9], [1, 1], pool_work.halves, place)  # type: ignore[arg-type]
+    assert found == (results or [pool.Failure("failed (BrokenProcessPool: All workers expired)")] * 2)
 
 
 def test_a_mistake_of_the_user_ends_everything() -> None:

@@ -14,7 +14,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import current_process, spawn
@@ -101,19 +101,20 @@ def run(
 
 
 class _Run:
-    """Running tasks. Each item is tried with its bundle and, if that failed, once alone."""
+    """Running tasks. Each item is tried with its bundle and, if that failed, once alone; again where the engine broke,
+    which takes all of its tasks with it."""
 
     def __init__(self, items: Sequence[Any], sizes: Sequence[int], work: Any, place: Place, done: Done | None) -> None:
         self.items, self.sizes, self.work, self.place, self.done = items, sizes, work, place, done
         self.results: list[Any] = [None] * len(items)
-        self.ended: SimpleQueue[tuple[Future[Any], tuple[int, ...], bool]] = SimpleQueue()
+        self.ended: SimpleQueue[tuple[Future[Any], tuple[int, ...], int]] = SimpleQueue()
         self.under_way = 0
 
     def all(self) -> list[Any]:
         spread = sum(self.sizes) // (16 * self.place.workers)  # a share that ends last is 1/16 of the work of one
         try:
             for bundle in bundles(self.sizes, max(1, min(BUNDLE, spread))):
-                self._submit(bundle, again=False)
+                self._submit(bundle, 0)
             while self.under_way:
                 self._take(*self.ended.get())
         except KeyboardInterrupt:
@@ -124,7 +125,7 @@ class _Run:
             raise
         return self.results
 
-    def _submit(self, bundle: tuple[int, ...], *, again: bool) -> None:
+    def _submit(self, bundle: tuple[int, ...], failed: int) -> None:
         seconds = seconds_for(sum(self.sizes[i] for i in bundle))
         self.under_way += 1
         try:
@@ -132,18 +133,18 @@ class _Run:
         except Exception as error:  # the engine itself is broken
             future = Future()
             future.set_exception(error)
-        future.add_done_callback(lambda ended: self.ended.put((ended, bundle, again)))
+        future.add_done_callback(lambda ended: self.ended.put((ended, bundle, failed)))
 
-    def _take(self, future: Future[Any], bundle: tuple[int, ...], again: bool) -> None:
+    def _take(self, future: Future[Any], bundle: tuple[int, ...], failed: int) -> None:
         self.under_way -= 1
         try:
             results = future.result()
         except PostmortemError:
             raise
         except Exception as error:
-            if not again:
+            if failed < (REBUILDS if isinstance(error, BrokenExecutor) else 1):
                 for index in bundle:
-                    self._submit((index,), again=True)
+                    self._submit((index,), failed + 1)
                 return
             results = [Failure(why(error))]
         for index, result in zip(bundle, results, strict=True):
