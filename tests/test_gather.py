@@ -425,6 +425,7 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     daemon.wait()
 
 
+@pytest.mark.slow
 @needs("root", "sshd", "ssh", "py-spy")
 def test_two_hosts_answer_over_ssh_and_a_third_does_not(tmp_path: Path, sshd: str) -> None:
     """Two names of this machine get a folder each; the third host is down, and the archive has the reason."""
@@ -452,6 +453,7 @@ def test_two_hosts_answer_over_ssh_and_a_third_does_not(tmp_path: Path, sshd: st
     assert {s["host"] for s in document(archive)["sources"]} == {*names, None}
 
 
+@pytest.mark.slow
 @needs("root", "sshd", "ssh")
 def test_a_hanging_host_leaves_what_it_had_sent(tmp_path: Path, sshd: str) -> None:
     tool(tmp_path / "tools", "nvidia-smi", "#!/bin/sh\nexec sleep 25\n")
@@ -511,6 +513,7 @@ def slurm() -> Iterator[Slurm]:
         cluster.stop()
 
 
+@pytest.mark.slow
 @needs("slurm", "root", "py-spy")
 def test_all_hosts_of_a_slurm_job(tmp_path: Path, slurm: Slurm) -> None:
     """While the job runs, in steps of its own beside it; the archive has its stacks and the controller's record."""

@@ -189,6 +189,7 @@ def test_a_secret_quoted_in_lower_case_is_gone(tmp_path: Path) -> None:
     assert "tr0ub4dor7x" not in shown.lower()
 
 
+@pytest.mark.slow
 def test_many_learned_secrets_cost_no_more_than_few() -> None:
     learned = Learned()
     for n in range(FEW + 200):

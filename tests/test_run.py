@@ -174,6 +174,7 @@ def test_a_signal_reaches_the_command_once(tmp_path: Path, name: str) -> None:
     assert ("came to all processes" in " ".join(messages(tmp_path))) is ("all" in name)
 
 
+@pytest.mark.slow
 def test_a_rank_that_a_thread_starts_is_a_rank(tmp_path: Path) -> None:
     launcher = (
         f"import os, subprocess, sys, threading\n{AS_RANK}"
