@@ -84,9 +84,8 @@ def interrupted_outside(case: Case) -> list[Event]:
     """The tracebacks of a Ctrl-C of the ranks that were in no collective, where most were in one; none where that is the
     first rank alone."""
     raised = case.of_kind("exception")
-    waited = case.ranks_of(
-        e for e in raised if e.fields.get("collective")
-    )  # it is above the interrupt where a peer left
+    # where a peer left, the collective is in the exception above the interrupt
+    waited = case.ranks_of(e for e in raised if e.fields.get("collective"))
     interrupts = {case.rank_of(e): e for e in raised if e.text.endswith("KeyboardInterrupt") and e.fields.get("code")}
     of_ranks = {rank: e for rank, e in interrupts.items() if rank is not None}
     outside = [e for rank, e in of_ranks.items() if rank not in waited]
